@@ -1,0 +1,33 @@
+"""A drawing of one environment state that the terminal, a GIF and the web page can all show.
+
+An environment that wants to be watched offers ``scene(state) -> Scene``; everything that draws is written once.
+Coordinates run from (0, 0) at the top left to (width, height) at the bottom right.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One thing in the picture."""
+
+    kind: str  # "disc", "square" or "cross"
+    x: float
+    y: float
+    size: float  # full width in scene units
+    colour: int  # index into the palette of the drawer: agents use their own index, food uses -1
+    label: str = ""  # short text inside the shape
+    glyph: str = "?"  # one character for the terminal
+    ring: bool = False  # drawn with an outline: the agent is acting on something
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One frame."""
+
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+    grid: bool = True  # draw cell lines at whole coordinates
+    caption: str = ""
+    extra: dict[str, float] = field(default_factory=dict)  # numbers worth printing under the picture

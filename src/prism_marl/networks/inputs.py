@@ -1,0 +1,39 @@
+"""What an agent network reads: the observation, then the last action, then the agent's id, each where asked for."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from prism_marl.sharing.base import Sharing
+from prism_marl.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Which parts are appended to the observation."""
+
+    last_action: bool
+    agent_id: bool
+
+    @staticmethod
+    def of(sharing: Sharing, *, last_action: bool) -> "Inputs":
+        """A task's preset may allow the last action; a method may still leave it out (NoPS)."""
+        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.agent_id)
+
+    def size(self, spec: EnvSpec) -> int:
+        """Length of the input vector."""
+        return spec.observation + self.last_action * spec.actions + self.agent_id * spec.agents
+
+    def join(
+        self, local: Float[Array, "*b a o"], last_action: Int[Array, "*b a"], actions: int
+    ) -> Float[Array, "*b a i"]:
+        """``last_action`` is -1 before the first action, which one-hot encodes as zeros."""
+        parts = [local]
+        if self.last_action:
+            parts.append(jax.nn.one_hot(last_action, actions))
+        if self.agent_id:
+            agents = local.shape[-2]
+            parts.append(jnp.broadcast_to(jnp.eye(agents), (*local.shape[:-1], agents)))
+        return jnp.concatenate(parts, axis=-1)

@@ -1,0 +1,63 @@
+"""The deterministic actor of MATD3: three layers and a tanh."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from prism_marl.sharing.base import RoleLinear, Sharing
+
+
+class Norm(eqx.Module):
+    """Scale and shift of a LayerNorm."""
+
+    scale: Float[Array, " h"]
+    shift: Float[Array, " h"]
+
+
+class MlpActor(eqx.Module):
+    """An action vector in [-1, 1] from one observation."""
+
+    fc1: RoleLinear
+    fc2: RoleLinear
+    fc3: RoleLinear
+    unused_norms: (
+        tuple[Norm, Norm] | None
+    )  # held but never applied: the published counts include them (SPEC 3.2)
+    clusters: Int[Array, " a"] | None
+    by_role: bool = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "*b a i"], role: Int[Array, "*b a"]) -> Float[Array, "*b a u"]:
+        identity = role if self.by_role else self.clusters
+        x = jax.nn.relu(self.fc1(x, identity))
+        x = jax.nn.relu(self.fc2(x, identity))
+        return jnp.tanh(self.fc3(x, identity))
+
+
+def mlp_actor(
+    sharing: Sharing,
+    *,
+    inputs: int,
+    actions: int,
+    width: int,
+    agents: int,
+    roles: int,
+    key: Key[Array, ""],
+    clusters: Int[Array, " a"] | None = None,
+) -> MlpActor:
+    """Build the actor of one sharing method."""
+    keys = jax.random.split(key, 3)
+    identities = sharing.identities(agents, roles)
+
+    def linear(index, fan_in, fan_out, kind):
+        return sharing.linear(fan_in, fan_out, identities=identities, key=keys[index], kind=kind, depth=index)
+
+    norms = tuple(Norm(jnp.ones(width), jnp.zeros(width)) for _ in range(2))
+    return MlpActor(
+        fc1=linear(0, inputs, width, "hidden"),
+        fc2=linear(1, width, width, "hidden"),
+        fc3=linear(2, width, actions, "actions"),
+        unused_norms=(norms[0], norms[1]) if sharing.unused_norms else None,
+        clusters=clusters,
+        by_role=sharing.by_role(),
+    )

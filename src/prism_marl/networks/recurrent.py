@@ -1,0 +1,124 @@
+"""The recurrent agent of QMIX: fc1, GRU, fc2, fc3, fc4 ("1R3" in the reference implementation)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from prism_marl.sharing.base import Identity, RoleGate, RoleLinear, Sharing
+
+
+class RoleGRU(eqx.Module):
+    """GRU cell with PyTorch's two bias vectors (6 h^2 + 6 h numbers); gates are stacked as reset, update, new."""
+
+    input: RoleLinear
+    hidden: RoleLinear
+    gate: RoleGate | None
+
+    def cell(
+        self, inputs: Float[Array, "*b a g"], h: Float[Array, "*b a h"], identity: Identity
+    ) -> Float[Array, "*b a h"]:
+        """One step, given the input half of the gates, which does not depend on time."""
+        in_reset, in_update, in_new = jnp.split(inputs, 3, axis=-1)
+        h_reset, h_update, h_new = jnp.split(self.hidden(h, identity), 3, axis=-1)
+        reset = jax.nn.sigmoid(in_reset + h_reset)
+        update = jax.nn.sigmoid(in_update + h_update)
+        new = jnp.tanh(in_new + reset * h_new)
+        out = (1 - update) * new + update * h
+        return out if self.gate is None else self.gate(out, identity)
+
+
+class RecurrentAgent(eqx.Module):
+    """Action values from a stream of observations."""
+
+    fc1: RoleLinear
+    gru: RoleGRU
+    fc2: RoleLinear
+    fc3: RoleLinear
+    fc4: RoleLinear
+    clusters: Int[Array, " a"] | None  # identity of each agent for cluster methods
+    by_role: bool = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def initial(self, *shape: int) -> Float[Array, "*b a h"]:
+        """The hidden state before the first observation; ``shape`` is batch and agents."""
+        return jnp.zeros((*shape, self.width))
+
+    def identity(self, role: Int[Array, "*b a"]) -> Identity:
+        """Which identity each agent has now."""
+        return role if self.by_role else self.clusters
+
+    def __call__(
+        self, h: Float[Array, "*b a h"], x: Float[Array, "*b a i"], role: Int[Array, "*b a"]
+    ) -> tuple[Float[Array, "*b a h"], Float[Array, "*b a u"]]:
+        """One step: next hidden state and action values."""
+        identity = self.identity(role)
+        h = self.gru.cell(self._before(x, identity), h, identity)
+        return h, self._after(h, identity)
+
+    def unroll(
+        self, x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"], *, scan_unroll: int = 1
+    ) -> Float[Array, "t *b a u"]:
+        """Action values along whole episodes from a zero state.
+
+        Everything that does not depend on the past runs over the whole block at once; only the hidden half of the
+        GRU is scanned.
+        """
+        identity = self.identity(role)
+        scanned = (
+            self._before(x, identity),
+            identity if identity is not None and identity.ndim > 1 else None,
+        )
+
+        def step(h, now):
+            inputs, identity_now = now
+            h = self.gru.cell(inputs, h, identity if identity_now is None else identity_now)
+            return h, h
+
+        start = self.initial(*x.shape[1:-1])
+        _, hidden = jax.lax.scan(step, start, scanned, unroll=scan_unroll)
+        return self._after(hidden, identity)
+
+    def _before(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a g"]:
+        return self.gru.input(jax.nn.relu(self.fc1(x, identity)), identity)
+
+    def _after(self, h: Float[Array, "*b a h"], identity: Identity) -> Float[Array, "*b a u"]:
+        x = jax.nn.relu(self.fc2(h, identity))
+        x = jax.nn.relu(self.fc3(x, identity))
+        return self.fc4(x, identity)
+
+
+def recurrent_agent(
+    sharing: Sharing,
+    *,
+    inputs: int,
+    actions: int,
+    width: int,
+    agents: int,
+    roles: int,
+    key: Key[Array, ""],
+    clusters: Int[Array, " a"] | None = None,
+) -> RecurrentAgent:
+    """Build the agent network of one sharing method."""
+    keys = dict(
+        zip(("fc1", "input", "hidden", "gate", "fc2", "fc3", "fc4"), jax.random.split(key, 7), strict=True)
+    )
+    identities = sharing.identities(agents, roles)
+
+    def linear(name, fan_in, fan_out, kind, depth):
+        return sharing.linear(fan_in, fan_out, identities=identities, key=keys[name], kind=kind, depth=depth)
+
+    return RecurrentAgent(
+        fc1=linear("fc1", inputs, width, "input", 0),
+        gru=RoleGRU(
+            input=linear("input", width, 3 * width, "recurrent", 0),
+            hidden=linear("hidden", width, 3 * width, "recurrent", 0),
+            gate=sharing.gate(width, identities=identities, key=keys["gate"]),
+        ),
+        fc2=linear("fc2", width, width, "hidden", 1),
+        fc3=linear("fc3", width, width, "hidden", 2),
+        fc4=linear("fc4", width, actions, "values", 3),
+        clusters=clusters,
+        by_role=sharing.by_role(),
+        width=width,
+    )

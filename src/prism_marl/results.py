@@ -1,0 +1,378 @@
+"""Run folders to arrays. Keeps whatever is good and says in plain English what is missing.
+
+Nothing here raises for a damaged file: a run that was killed in the middle of a row is still a run worth looking at.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from prism_marl.envs.scene import Scene, Shape
+from prism_marl.errors import UserError
+
+FloatArray = NDArray[np.float64]
+
+_BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
+_MISSING = (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError)
+
+
+@dataclass(frozen=True)
+class SeedCurve:
+    """Everything one seed wrote to one file, by rising step."""
+
+    seed: int
+    steps: FloatArray  # [n]
+    metrics: dict[str, FloatArray]  # each [n]; NaN where a row has no such number
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric of all seeds on one grid of steps."""
+
+    steps: FloatArray  # [g]
+    values: FloatArray  # [seeds, g]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerSpectra:
+    """What each identity leaves of a layer's singular values, over training."""
+
+    name: str
+    common: int  # the first so many directions are on for everyone
+    spectrum: NDArray[np.float32]  # [evaluations, seeds, identities, directions]
+    mask: NDArray[np.bool_]  # same shape
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """The spectra files of one run."""
+
+    steps: FloatArray  # [evaluations], mean over seeds
+    layers: tuple[LayerSpectra, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One recorded episode."""
+
+    title: str
+    score: float
+    frames: tuple[Scene, ...]
+
+
+@dataclass(frozen=True)
+class FootprintRow:
+    """The size of one sharing method on the run's task and width."""
+
+    method: str
+    label: str
+    parameters: float
+    shared: float
+    private: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder."""
+
+    name: str
+    task: str
+    method: str
+    config: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    evaluations: tuple[SeedCurve, ...] = ()
+    training: tuple[SeedCurve, ...] = ()
+    timing: dict[str, FloatArray] = field(default_factory=dict)
+    spectra: Spectra | None = None
+    replays: tuple[Replay, ...] = ()
+    footprint: tuple[FootprintRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run folders at or below ``path``: those that hold a ``config.json`` or an ``eval.jsonl``."""
+    path = Path(path)
+    if not path.is_dir():
+        raise UserError(f"there is no folder {path}: give a run folder, or a folder of runs")
+    found = {marker.parent for name in ("config.json", "eval.jsonl") for marker in path.rglob(name)}
+    if not found:
+        raise UserError(f"no runs in {path}: a run folder holds config.json and eval.jsonl")
+    return sorted(found)
+
+
+def load_runs(paths: Iterable[Path]) -> list[Run]:
+    """Every run at or below the given folders, each once, in the order given."""
+    folders = [folder for path in paths for folder in find_runs(path)]
+    return [load_run(folder) for folder in dict.fromkeys(folders)]
+
+
+def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
+    """One run folder; at most ``spectra_limit`` evenly spaced spectra files are read."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no run folder {folder}")
+    notes: list[str] = []
+    config = _object(_read_json(folder / "config.json", notes), "config.json", notes)
+    evaluations = _seed_curves(_read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
+    sharing = config.get("sharing")
+    run = Run(
+        name=folder.resolve().name,
+        task=str(config.get("task", "unknown task")),
+        method=str(sharing.get("method", "unknown")) if isinstance(sharing, dict) else "unknown",
+        config=config,
+        machine=_object(_read_json(folder / "machine.json", notes), "machine.json", notes),
+        evaluations=evaluations,
+        training=_seed_curves(_read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
+        timing=_columns(_read_rows(folder / "timing.jsonl", notes)),
+        spectra=_load_spectra(folder / "spectra", evaluations, spectra_limit, notes),
+        replays=_load_replays(folder / "replays", notes),
+        footprint=_load_footprint(folder / "footprint.json", notes),
+    )
+    notes.extend(_completeness(run))
+    return Run(**{**run.__dict__, "notes": tuple(notes)})
+
+
+def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
+    """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None when there is nothing.
+
+    The grid is the union of the steps of all seeds, cut to the range that every seed covers, so each point of the
+    grid has a value of every seed, no seed is extrapolated, and the set of seeds never changes along the curve (an
+    average over survivors would). The union is thinned to ``points``, by default as many as the longest seed has.
+    """
+    kept = []
+    for curve in curves:
+        good = np.isfinite(curve.metrics.get(metric, np.full(curve.steps.shape, np.nan)))
+        if good.any():
+            kept.append((curve.seed, curve.steps[good], curve.metrics[metric][good]))
+    if not kept:
+        return None
+    first, last = max(steps[0] for _, steps, _ in kept), min(steps[-1] for _, steps, _ in kept)
+    union = np.unique(np.concatenate([steps for _, steps, _ in kept]))
+    grid = union[(union >= first) & (union <= last)]
+    if grid.size == 0:
+        return None
+    grid = grid[evenly_spaced(grid.size, points or max(steps.size for _, steps, _ in kept))]
+    values = np.stack([np.interp(grid, steps, values) for _, steps, values in kept])
+    return Curves(grid, values, tuple(seed for seed, _, _ in kept))
+
+
+def metric_names(curves: Sequence[SeedCurve]) -> list[str]:
+    """Every metric that at least one seed wrote, in the order of first appearance."""
+    return list(dict.fromkeys(name for curve in curves for name in curve.metrics))
+
+
+def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
+    """At most ``limit`` indices below ``count``, evenly spaced, with the first and the last among them."""
+    if limit < 2:
+        return np.arange(count)[-limit:]
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
+
+
+def number(value: object) -> float:
+    """``value`` as a float; NaN for anything that is not a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an integer with hundreds of digits
+        return math.nan
+
+
+def _read_json(path: Path, notes: list[str]) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing.")
+    except _MISSING:
+        notes.append(f"{path.name} cannot be read and was left out.")
+    return None
+
+
+def _object(value: Any, name: str, notes: list[str]) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        notes.append(f"{name} does not hold a JSON object and was left out.")
+    return value if isinstance(value, dict) else {}
+
+
+def _read_rows(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """The good rows of a JSONL file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        notes.append(f"{path.name} is missing.")
+        return []
+    rows, bad = [], []
+    for index, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad.append(index)
+    if bad == [len(lines) - 1]:
+        notes.append(f"The last row of {path.name} is half-written and was left out.")
+    elif bad:
+        notes.append(f"{len(bad)} of {len(lines)} rows of {path.name} cannot be read and were left out.")
+    return rows
+
+
+def _seed_curves(rows: list[dict[str, Any]], name: str, notes: list[str]) -> tuple[SeedCurve, ...]:
+    """Rows by seed. A resumed run repeats an evaluation: the later row wins."""
+    by_seed: dict[int, dict[Any, tuple[float, dict[str, Any]]]] = {}
+    bad = 0
+    for row in rows:
+        seed, step = number(row.get("seed")), number(row.get("step"))
+        if not (math.isfinite(seed) and math.isfinite(step)):
+            bad += 1
+            continue
+        evaluation = number(row.get("evaluation"))
+        key = step if math.isnan(evaluation) else ("evaluation", evaluation)
+        by_seed.setdefault(int(seed), {})[key] = (step, row)
+    if bad:
+        notes.append(f"{bad} rows of {name} have no seed or no step and were left out.")
+    curves = []
+    for seed, table in sorted(by_seed.items()):
+        ordered = list(dict(sorted(table.values(), key=lambda pair: pair[0])).items())  # one row per step
+        steps = np.array([step for step, _ in ordered])
+        curves.append(SeedCurve(seed, steps, _columns([row for _, row in ordered], skip=_BOOKKEEPING)))
+    return tuple(curves)
+
+
+def _columns(rows: list[dict[str, Any]], skip: Sequence[str] = ()) -> dict[str, FloatArray]:
+    """Rows to columns; a column without a single number is dropped."""
+    names = dict.fromkeys(name for row in rows for name in row if name not in skip)
+    columns = {name: np.array([number(row.get(name)) for row in rows]) for name in names}
+    return {name: column for name, column in columns.items() if np.isfinite(column).any()}
+
+
+def _load_spectra(
+    folder: Path, evaluations: Sequence[SeedCurve], limit: int, notes: list[str]
+) -> Spectra | None:
+    files = sorted(folder.glob("*.safetensors"))  # absent for methods without a spectrum, which is no defect
+    frames, bad = [], 0
+    for index in evenly_spaced(len(files), limit) if files else ():
+        try:
+            frames.append(_read_spectra_file(files[index], evaluations))
+        except _MISSING:
+            bad += 1
+    if bad:
+        notes.append(f"{bad} spectra files cannot be read and were left out.")
+    if not frames:
+        return None
+    shapes = [{name: spectrum.shape for name, (spectrum, _, _) in layers.items()} for _, layers in frames]
+    alike = [frame for frame, shape in zip(frames, shapes, strict=True) if shape == shapes[-1]]
+    if len(alike) < len(frames):
+        notes.append(f"{len(frames) - len(alike)} spectra files have other shapes and were left out.")
+    alike.sort(key=lambda frame: frame[0])
+    layers = tuple(_stack_layer(name, [layers[name] for _, layers in alike]) for name in sorted(alike[-1][1]))
+    return Spectra(np.array([step for step, _ in alike]), layers) if layers else None
+
+
+def _read_spectra_file(path: Path, evaluations: Sequence[SeedCurve]) -> tuple[float, dict[str, tuple]]:
+    """The step of one spectra file and, per layer, (spectrum, mask, common)."""
+    with safe_open(path, framework="numpy") as tensors:
+        metadata = tensors.metadata() or {}
+        layers = {}
+        for key in tensors.keys():  # noqa: SIM118 - not a dict
+            name, _, kind = key.rpartition(".")
+            if kind != "spectrum":
+                continue
+            spectrum, mask = tensors.get_tensor(key), tensors.get_tensor(f"{name}.mask").astype(bool)
+            if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
+                raise ValueError("a spectrum is [seeds, identities, directions]")
+            always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
+            common = int(metadata.get(f"common.{name}", always))
+            layers[name] = (
+                np.nan_to_num(spectrum.astype(np.float32)),
+                mask,
+                min(max(common, 0), mask.shape[-1]),
+            )
+    if "steps" in metadata:
+        return float(np.mean(json.loads(metadata["steps"]))), layers
+    index = int(path.stem)
+    seen = [curve.steps[index] for curve in evaluations if index < curve.steps.size]
+    return float(np.mean(seen)) if seen else float(index), layers
+
+
+def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
+    spectrum = np.stack([spectrum for spectrum, _, _ in frames])
+    mask = np.stack([mask for _, mask, _ in frames])
+    return LayerSpectra(name, min(common for _, _, common in frames), spectrum, mask)
+
+
+def _load_replays(folder: Path, notes: list[str]) -> tuple[Replay, ...]:
+    replays = []
+    for path in sorted(folder.glob("*.json")):
+        raw = _read_json(path, notes)
+        try:
+            frames = tuple(_scene(frame) for frame in raw["frames"])
+        except (*_MISSING, AttributeError):
+            notes.append(f"The replay {path.name} cannot be drawn and was left out.")
+            continue
+        if frames:
+            replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
+    return tuple(replays)
+
+
+def _scene(raw: dict[str, Any]) -> Scene:
+    width, height = float(raw["width"]), float(raw["height"])
+    if not (0 < width < math.inf and 0 < height < math.inf):
+        raise ValueError("a scene has a finite, positive size")
+    shapes = tuple(Shape(**{**shape, "colour": int(shape["colour"])}) for shape in raw["shapes"])
+    extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
+    return Scene(width, height, shapes, bool(raw.get("grid", True)), str(raw.get("caption", "")), extra)
+
+
+def _load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
+    raw = _read_json(path, notes)
+    rows = []
+    for row in raw if isinstance(raw, list) else ():
+        if isinstance(row, dict) and number(row.get("parameters")) > 0:
+            sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
+            method = str(row.get("method", "unknown"))
+            rows.append(FootprintRow(method, str(row.get("label", method)), *sizes))
+    return tuple(rows)
+
+
+def _completeness(run: Run) -> list[str]:
+    """What a reader of the curves should know before trusting them."""
+    if not run.evaluations:
+        return ["There are no evaluations, so there is no learning curve."]
+    notes = []
+    ends = {curve.seed: curve.steps[-1] for curve in run.evaluations}
+    spacing = max(
+        (np.diff(curve.steps).max() for curve in run.evaluations if curve.steps.size > 1), default=0.0
+    )
+    for seed, end in ends.items():
+        if end < max(ends.values()) - 1.5 * spacing:
+            notes.append(
+                f"Seed {seed} stops at step {end:,.0f} of {max(ends.values()):,.0f}; the curves end where the "
+                "shortest seed ends."
+            )
+    lost = sum(
+        int((~np.isfinite(curve.metrics["return"])).sum())
+        for curve in run.evaluations
+        if "return" in curve.metrics
+    )
+    if lost:
+        notes.append(f"{lost} evaluations have no finite return and are bridged by their neighbours.")
+    settings = run.config.get("run")
+    planned = settings if isinstance(settings, dict) else {}
+    if len(ends) < number(planned.get("seeds")):
+        notes.append(f"{len(ends)} of {planned['seeds']} seeds have rows.")
+    if max(ends.values()) < 0.99 * number(planned.get("steps")):
+        notes.append(f"The run is not finished: step {max(ends.values()):,.0f} of {planned['steps']:,}.")
+    return notes

@@ -1,0 +1,44 @@
+"""Sharing methods. ``METHODS`` maps the name used on the command line to the settings class."""
+
+from prism_marl.errors import UserError, nearest
+from prism_marl.sharing.base import RoleLinear, Sharing, network_regularizers, role_layers
+from prism_marl.sharing.fups import FuPS, FuPSID
+from prism_marl.sharing.kaleidoscope import Kaleidoscope
+from prism_marl.sharing.nops import NoPS
+from prism_marl.sharing.prism import FuPSIDSVD, Prism
+from prism_marl.sharing.snp import SNP
+
+METHODS: dict[str, type[Sharing]] = {
+    "nops": NoPS,
+    "fups": FuPS,
+    "fups_id": FuPSID,
+    "fups_id_svd": FuPSIDSVD,
+    "snp": SNP,
+    "kaleidoscope": Kaleidoscope,
+    "prism": Prism,
+}
+
+
+def method(name: str) -> type[Sharing]:
+    """The settings class of a method; dashes and underscores are the same."""
+    known = name.lower().replace("-", "_").replace("+", "_")
+    if known not in METHODS:
+        raise UserError(f"sharing: there is no method '{name}'; {nearest(known, METHODS)}")
+    return METHODS[known]
+
+
+__all__ = [
+    "METHODS",
+    "SNP",
+    "FuPS",
+    "FuPSID",
+    "FuPSIDSVD",
+    "Kaleidoscope",
+    "NoPS",
+    "Prism",
+    "RoleLinear",
+    "Sharing",
+    "method",
+    "network_regularizers",
+    "role_layers",
+]

@@ -1,0 +1,113 @@
+"""Kaleidoscope: every identity learns a threshold for every weight of a shared matrix (Li et al., NeurIPS 2024)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from prism_marl.errors import UserError
+from prism_marl.sharing.base import (
+    Identity,
+    Penalties,
+    RoleLinear,
+    Sharing,
+    apply_per_identity,
+    check_identity,
+    pairwise_difference,
+    private,
+)
+from prism_marl.sharing.estimators import step_function
+from prism_marl.sharing.fups import shared_linear
+
+
+def draw_thresholds(
+    key: Key[Array, ""], shape: tuple[int, ...], scale: float, shift: float
+) -> Float[Array, "..."]:
+    """Thresholds far below zero, so that sigmoid(t) starts near 0 and nearly nothing is masked."""
+    return -(scale * jax.random.uniform(key, shape) + shift)
+
+
+class ThresholdLinear(RoleLinear):
+    """W_m = sign(W) * relu(|W| - sigmoid(t_m)): weights below an identity's threshold vanish, others shrink."""
+
+    weight: Float[Array, "o i"]
+    bias: Float[Array, " o"]
+    threshold: Float[Array, "m o i"] = private()
+    identities: int = eqx.field(static=True)
+    layer_weight: float = eqx.field(static=True, default=1.0)
+    resets: bool = eqx.field(static=True, default=True)  # takes part in the periodic resets
+
+    def dense(self) -> Float[Array, "m o i"]:
+        return jnp.sign(self.weight) * jax.nn.relu(jnp.abs(self.weight) - jax.nn.sigmoid(self.threshold))
+
+    def dense_bias(self) -> Float[Array, "m o"]:
+        return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
+
+    def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
+        check_identity(self, x, identity)
+        return apply_per_identity(x, self.dense(), identity) + self.bias
+
+    def on(self) -> Float[Array, "m o i"]:
+        """1 where an identity keeps a weight; gradients reach the thresholds only."""
+        magnitude = jax.lax.stop_gradient(jnp.abs(self.weight))
+        return step_function(magnitude - jax.nn.sigmoid(self.threshold), "tanh")
+
+    def diversity(self) -> tuple[Float[Array, ""], int]:
+        magnitude = jax.lax.stop_gradient(jnp.abs(self.weight))
+        return self.layer_weight * pairwise_difference(self.on(), magnitude), self.weight.size
+
+
+@dataclass(frozen=True)
+class Kaleidoscope(Sharing):
+    """Learned weight masks, pushed apart by a diversity term; weights that nobody uses are reset now and then."""
+
+    label: ClassVar[str] = "Kaleidoscope"
+    unused_norms: ClassVar[bool] = True
+
+    method: Literal["kaleidoscope"] = "kaleidoscope"
+    diversity: float = 5.0  # strength of the diversity term relative to the task loss
+    window: int = 100  # losses averaged by the adaptive coefficient
+    layer_base: float = 2.0  # layer l counts layer_base**l in the diversity term: 1, 2, 4, 8
+    threshold_scale: float = 5.0  # thresholds start in -(scale * U[0,1] + shift)
+    threshold_shift: float = 5.0
+    reset_interval: int = 1_000_000  # environment steps between resets; 0 = never
+    reset_ratio: float = 0.2  # probability that a weight which no identity uses is drawn anew
+    masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
+
+    def validate(self) -> None:
+        if not 0 <= self.reset_ratio <= 1:
+            raise UserError(
+                f"sharing.reset_ratio: {self.reset_ratio} is outside [0, 1]; the authors use 0.1 to 0.5"
+            )
+        if self.window < 1:
+            raise UserError(
+                f"sharing.window: {self.window} is not a positive number of losses; the authors use 100"
+            )
+
+    def identities(self, agents: int, roles: int) -> int:
+        return roles if self.by_role() else agents
+
+    def by_role(self) -> bool:
+        return self.masks == "role"
+
+    def penalties(self) -> Penalties:
+        return Penalties(diversity=self.diversity, window=self.window)
+
+    def linear(self, fan_in, fan_out, *, identities, key, kind, depth) -> RoleLinear:
+        key_shared, key_threshold = jax.random.split(key)
+        shared = shared_linear(fan_in, fan_out, identities=identities, key=key_shared)
+        if kind == "recurrent":
+            return shared
+        return ThresholdLinear(
+            weight=shared.weight,
+            bias=shared.bias,
+            threshold=draw_thresholds(
+                key_threshold, (identities, fan_out, fan_in), self.threshold_scale, self.threshold_shift
+            ),
+            identities=identities,
+            layer_weight=self.layer_base**depth,
+            resets=kind != "input",
+        )

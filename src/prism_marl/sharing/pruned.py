@@ -1,0 +1,61 @@
+"""Fixed node masks on one shared network: the layer that SNP (a mask per agent) and AdaPS (per cluster) share."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from prism_marl.sharing.base import Identity, Kind, RoleGate, RoleLinear, private, select_rows
+from prism_marl.sharing.fups import SharedLinear, shared_linear
+
+
+class NodeMaskedLinear(RoleLinear):
+    """A shared matrix whose output nodes are switched off per identity: mask * (W x + b)."""
+
+    shared: SharedLinear
+    mask: Bool[Array, "m o"] = private()
+    identities: int = eqx.field(static=True)
+
+    def dense(self) -> Float[Array, "m o i"]:
+        return self.mask[:, :, None] * self.shared.weight
+
+    def dense_bias(self) -> Float[Array, "m o"]:
+        return self.mask * self.shared.bias
+
+    def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
+        return self.shared(x) * select_rows(self.mask.astype(x.dtype), identity)
+
+
+DrawMask = Callable[[Key[Array, ""], int], Bool[Array, "m h"]]
+"""Makes the node masks of one layer of a given width for all identities."""
+
+
+def pruned_linear(
+    fan_in: int,
+    fan_out: int,
+    *,
+    identities: int,
+    key: Key[Array, ""],
+    kind: Kind,
+    draw: DrawMask,
+    prune_actions: bool,
+) -> RoleLinear:
+    """Masks go on hidden layers and on the action vector of a continuous actor (SPEC 7.1); everything else is shared.
+
+    The action masks exist either way, because the published counts include them; without ``prune_actions`` they are
+    all ones, since a pruned action node is an actuator that never moves.
+    """
+    key_weight, key_mask = jax.random.split(key)
+    shared = shared_linear(fan_in, fan_out, identities=identities, key=key_weight)
+    if kind in ("input", "recurrent", "values"):
+        return shared
+    if kind == "actions" and not prune_actions:
+        return NodeMaskedLinear(shared, jnp.ones((identities, fan_out), bool), identities)
+    return NodeMaskedLinear(shared, draw(key_mask, fan_out), identities)
+
+
+def pruned_gate(size: int, *, key: Key[Array, ""], draw: DrawMask) -> RoleGate:
+    """The recurrent state is masked too, and the masked state is what the next step receives."""
+    return RoleGate(draw(key, size))

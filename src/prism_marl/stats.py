@@ -1,0 +1,140 @@
+"""Statistics for few seeds: interquartile mean, bootstrap intervals, area under a curve, probability of improvement.
+
+Axes: seeds come first, everything after them (time, say) is carried along. All functions are pure and take their
+random seed as an argument, so the same rows always give the same interval.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+CURVE_RESAMPLES = 2_000  # a whole curve needs one interval per step
+POINT_RESAMPLES = 50_000  # a single number can afford a finer one
+
+
+class Interval(NamedTuple):
+    """A point estimate and the two ends of its interval; all three have the same shape."""
+
+    estimate: Any
+    low: Any
+    high: Any
+
+
+def interquartile_mean(values: ArrayLike, axis: int = 0) -> Any:
+    """The mean of what is left after dropping the floor(n/4) smallest and the floor(n/4) largest values."""
+    ordered = np.sort(np.asarray(values, dtype=float), axis=axis)
+    count = ordered.shape[axis]
+    if count == 0:
+        raise ValueError("the interquartile mean of no values is not defined")
+    cut = count // 4
+    return np.take(ordered, np.arange(cut, count - cut), axis=axis).mean(axis=axis)
+
+
+def bootstrap_interval(
+    strata: Sequence[ArrayLike], *, seed: int, resamples: int = CURVE_RESAMPLES, level: float = 0.95
+) -> Interval:
+    """Interquartile mean over all strata with its percentile bootstrap interval.
+
+    Each stratum (one task) is an array ``[seeds, ...]``; seeds are redrawn with replacement inside their stratum, so
+    every resample has as many runs per task as the data. A seed is redrawn with its whole curve.
+    """
+    arrays = [np.asarray(stratum, dtype=float) for stratum in strata]
+    if not arrays or any(len(array) == 0 for array in arrays):
+        raise ValueError("every stratum needs at least one seed")
+    pooled = np.concatenate(arrays)
+    draws = _stratified_draws([len(array) for array in arrays], resamples, seed)
+    # Order inside a resample does not matter and few seeds have few combinations (126 for five): each is computed once.
+    distinct, which = np.unique(draws, axis=0, return_inverse=True)
+    estimates = interquartile_mean(pooled[distinct], axis=1)
+    return _percentiles(interquartile_mean(pooled), estimates[which.reshape(-1)], level)
+
+
+def _stratified_draws(sizes: Sequence[int], resamples: int, seed: int) -> NDArray[np.int64]:
+    """Row indices into the concatenated strata, ``[resamples, total]``, each stratum redrawn on its own and sorted."""
+    rng = np.random.default_rng(seed)
+    starts = np.cumsum([0, *sizes[:-1]])
+    drawn = [
+        start + np.sort(rng.integers(size, size=(resamples, size)), axis=1)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    return np.concatenate(drawn, axis=1)
+
+
+def _percentiles(estimate: Any, resampled: FloatArray, level: float) -> Interval:
+    tail = 50.0 * (1.0 - level)
+    low, high = np.percentile(resampled, [tail, 100.0 - tail], axis=0)
+    return Interval(estimate, low, high)
+
+
+def area_under_curve(steps: ArrayLike, values: ArrayLike) -> Any:
+    """Trapezoid area divided by the range of steps: the mean height of each curve, in units of the value."""
+    x, y = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+    if x.size == 1:
+        return y[..., 0]
+    width = np.diff(x)
+    return ((y[..., 1:] + y[..., :-1]) / 2.0 * width).sum(axis=-1) / (x[-1] - x[0])
+
+
+def final_evaluation(values: ArrayLike) -> Any:
+    """The last value of each curve ``[..., time]``."""
+    return np.asarray(values, dtype=float)[..., -1]
+
+
+def best_evaluation(values: ArrayLike) -> Any:
+    """The largest value of each curve ``[..., time]``; optimistic by construction, so never the headline."""
+    return np.asarray(values, dtype=float).max(axis=-1)
+
+
+def probability_of_improvement(ours: ArrayLike, theirs: ArrayLike) -> float:
+    """How often a random seed of ``ours`` beats a random seed of ``theirs``; a tie counts one half (Mann-Whitney)."""
+    return float(_win_table(ours, theirs).mean())
+
+
+def improvement_interval(
+    ours: ArrayLike,
+    theirs: ArrayLike,
+    *,
+    seed: int,
+    resamples: int = CURVE_RESAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """Probability of improvement with its percentile bootstrap interval; both sides are redrawn on their own."""
+    wins = _win_table(ours, theirs)
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(wins.shape[0], size=(resamples, wins.shape[0]))
+    columns = rng.integers(wins.shape[1], size=(resamples, wins.shape[1]))
+    resampled = wins[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
+    return _percentiles(float(wins.mean()), resampled, level)
+
+
+def _win_table(ours: ArrayLike, theirs: ArrayLike) -> FloatArray:
+    """``[ours, theirs]``: 1 where ours is larger, 1/2 where equal, 0 where smaller."""
+    x, y = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
+    if x.size == 0 or y.size == 0:
+        raise ValueError("both sides need at least one seed")
+    return (np.sign(x[:, None] - y[None, :]) + 1.0) / 2.0
+
+
+def mask_distance(mask: ArrayLike, common: int = 0) -> FloatArray:
+    """Share of maskable directions on which two identities differ: ``[..., m, r]`` to ``[..., m, m]``.
+
+    The first ``common`` directions are on for everyone; counting them would only dilute the number.
+    """
+    own = np.asarray(mask, dtype=bool)[..., common:]
+    if own.shape[-1] == 0:
+        return np.zeros((*own.shape[:-1], own.shape[-2]))
+    return (own[..., :, None, :] != own[..., None, :, :]).mean(axis=-1)
+
+
+def mean_pairwise(distance: ArrayLike) -> Any:
+    """Mean over all pairs of different identities of a symmetric table ``[..., m, m]``; 0 for a single identity."""
+    table = np.asarray(distance, dtype=float)
+    identities = table.shape[-1]
+    if identities < 2:
+        return np.zeros(table.shape[:-2])
+    pairs = np.triu_indices(identities, k=1)
+    return table[..., pairs[0], pairs[1]].mean(axis=-1)

@@ -1,0 +1,138 @@
+"""Statistics against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prism_marl import stats
+
+finite = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def test_iqm_of_five_seeds_is_the_mean_of_the_middle_three():
+    assert stats.interquartile_mean([100.0, 1.0, 2.0, 3.0, -50.0]) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0.0), (2, 0.5), (3, 1.0), (4, 1.5), (7, 3.0), (8, 3.5)])
+def test_iqm_drops_the_floor_of_a_quarter_at_each_end(count, expected):
+    values = np.arange(count, dtype=float)
+    cut = count // 4
+    assert stats.interquartile_mean(values) == pytest.approx(expected)
+    assert stats.interquartile_mean(values) == pytest.approx(values[cut : count - cut].mean())
+
+
+def test_iqm_keeps_the_time_axis():
+    values = np.array([[0.0, 10.0], [1.0, 20.0], [2.0, 30.0], [9.0, -99.0]])
+    np.testing.assert_allclose(stats.interquartile_mean(values), [1.5, 15.0])
+
+
+def test_iqm_of_nothing_is_an_error():
+    with pytest.raises(ValueError, match="no values"):
+        stats.interquartile_mean([])
+
+
+@given(st.lists(finite, min_size=1, max_size=20))
+def test_iqm_lies_within_the_values_and_ignores_their_order(values):
+    result = stats.interquartile_mean(values)
+    slack = 1e-6 * max(1.0, abs(float(result)))
+    assert min(values) - slack <= result <= max(values) + slack
+    assert stats.interquartile_mean(values[::-1]) == pytest.approx(result)
+
+
+def test_interval_of_one_seed_has_no_width():
+    interval = stats.bootstrap_interval([[0.7]], seed=0)
+    assert (interval.estimate, interval.low, interval.high) == pytest.approx((0.7, 0.7, 0.7))
+
+
+def test_interval_of_two_seeds_is_their_range():
+    # Resamples are {a,a}, {a,b}, {b,b} with probabilities 1/4, 1/2, 1/4: the 2.5% and 97.5% points are a and b.
+    interval = stats.bootstrap_interval([[0.0, 1.0]], seed=0)
+    assert (interval.estimate, interval.low, interval.high) == pytest.approx((0.5, 0.0, 1.0))
+
+
+def test_strata_are_redrawn_apart():
+    # Each task has one seed, so no resample can change anything. Drawing from the pool would give a wide interval.
+    interval = stats.bootstrap_interval([[0.0], [10.0]], seed=0)
+    assert (interval.estimate, interval.low, interval.high) == pytest.approx((5.0, 5.0, 5.0))
+
+
+def test_interval_equals_the_plain_loop():
+    values = np.random.default_rng(3).normal(size=(5, 4))
+    draws = np.random.default_rng(11).integers(5, size=(500, 5))
+    plain = np.array([stats.interquartile_mean(values[np.sort(rows)]) for rows in draws])
+    interval = stats.bootstrap_interval([values], seed=11, resamples=500)
+    np.testing.assert_allclose(interval.low, np.percentile(plain, 2.5, axis=0))
+    np.testing.assert_allclose(interval.high, np.percentile(plain, 97.5, axis=0))
+
+
+def test_interval_depends_on_the_seed_alone():
+    values = np.random.default_rng(0).normal(size=(7, 3))
+    first = stats.bootstrap_interval([values], seed=1)
+    again = stats.bootstrap_interval([values], seed=1)
+    np.testing.assert_array_equal(first.low, again.low)
+    assert (first.low <= first.estimate).all()
+    assert (first.estimate <= first.high).all()
+
+
+def test_interval_covers_the_true_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(5)
+    hits = 0
+    for trial in range(200):
+        interval = stats.bootstrap_interval([rng.normal(size=40)], seed=trial, resamples=500)
+        hits += interval.low <= 0.0 <= interval.high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_an_empty_stratum_is_an_error():
+    with pytest.raises(ValueError, match="at least one seed"):
+        stats.bootstrap_interval([[1.0], []], seed=0)
+
+
+def test_area_under_a_triangle_is_half_its_height():
+    assert stats.area_under_curve([0.0, 10.0], [0.0, 4.0]) == pytest.approx(2.0)
+
+
+def test_area_weighs_uneven_steps():
+    # 1 for 3 of 4 steps, then a ramp from 1 to 3: (3 * 1 + 1 * 2) / 4
+    np.testing.assert_allclose(stats.area_under_curve([0, 3, 4], [[1, 1, 3], [2, 2, 2]]), [1.25, 2.0])
+
+
+def test_area_of_a_single_evaluation_is_its_value():
+    assert stats.area_under_curve([5.0], [0.3]) == pytest.approx(0.3)
+
+
+def test_final_and_best():
+    curves = [[0.0, 3.0, 1.0], [2.0, 1.0, 0.5]]
+    np.testing.assert_allclose(stats.final_evaluation(curves), [1.0, 0.5])
+    np.testing.assert_allclose(stats.best_evaluation(curves), [3.0, 2.0])
+
+
+def test_probability_of_improvement_counts_ties_as_half():
+    # Pairs: 1>0, 1=1, 2>0, 2>1 -> (1 + 1/2 + 1 + 1) / 4
+    assert stats.probability_of_improvement([1.0, 2.0], [0.0, 1.0]) == pytest.approx(0.875)
+    assert stats.probability_of_improvement([1.0], [1.0, 1.0]) == pytest.approx(0.5)
+
+
+@given(st.lists(finite, min_size=1, max_size=8), st.lists(finite, min_size=1, max_size=8))
+def test_the_two_probabilities_sum_to_one(ours, theirs):
+    forward = stats.probability_of_improvement(ours, theirs)
+    assert forward + stats.probability_of_improvement(theirs, ours) == pytest.approx(1.0)
+
+
+def test_improvement_interval_of_a_clear_winner_is_certain():
+    interval = stats.improvement_interval([5.0, 6.0, 7.0], [1.0, 2.0], seed=0)
+    assert (interval.estimate, interval.low, interval.high) == (1.0, 1.0, 1.0)
+
+
+def test_mask_distance_counts_only_maskable_directions():
+    mask = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 0, 1]]
+    expected = np.array([[0.0, 0.5, 1.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.0]])
+    np.testing.assert_allclose(stats.mask_distance(mask, common=2), expected)
+    np.testing.assert_allclose(stats.mask_distance(mask), expected / 2)
+    assert stats.mean_pairwise(expected) == pytest.approx(2.0 / 3.0)
+
+
+def test_mask_distance_without_maskable_directions_or_pairs_is_zero():
+    np.testing.assert_array_equal(stats.mask_distance(np.ones((2, 3, 4)), common=4), np.zeros((2, 3, 3)))
+    assert stats.mean_pairwise(np.zeros((1, 1))) == 0.0
