@@ -1,6 +1,6 @@
 """Run folders to arrays. Keeps whatever is good and says in plain English what is missing.
 
-Nothing here raises for a damaged file: a run that was killed in the middle of a row is still a run worth looking at.
+Nothing here raises for a damaged file: a run killed in the middle of a row is still worth looking at.
 """
 
 import json
@@ -11,16 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
-from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
-
-FloatArray = NDArray[np.float64]
+from prism_marl.recordings import (
+    FloatArray,
+    FootprintRow,
+    Replay,
+    Spectra,
+    evenly_spaced,
+    load_footprint,
+    load_replays,
+    load_spectra,
+    number,
+    read_json,
+)
 
 _BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
-_MISSING = (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -39,45 +45,6 @@ class Curves:
     steps: FloatArray  # [g]
     values: FloatArray  # [seeds, g]
     seeds: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class LayerSpectra:
-    """What each identity leaves of a layer's singular values, over training."""
-
-    name: str
-    common: int  # the first so many directions are on for everyone
-    spectrum: NDArray[np.float32]  # [evaluations, seeds, identities, directions]
-    mask: NDArray[np.bool_]  # same shape
-
-
-@dataclass(frozen=True)
-class Spectra:
-    """The spectra files of one run."""
-
-    steps: FloatArray  # [evaluations], mean over seeds
-    layers: tuple[LayerSpectra, ...]
-
-
-@dataclass(frozen=True)
-class Replay:
-    """One recorded episode."""
-
-    title: str
-    score: float
-    frames: tuple[Scene, ...]
-
-
-@dataclass(frozen=True)
-class FootprintRow:
-    """The size of one sharing method on the run's task and width."""
-
-    method: str
-    label: str
-    parameters: float
-    shared: float
-    private: float
-    bytes: float
 
 
 @dataclass(frozen=True)
@@ -121,7 +88,7 @@ def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
     notes: list[str] = []
-    config = _object(_read_json(folder / "config.json", notes), "config.json", notes)
+    config = _object(read_json(folder / "config.json", notes), "config.json", notes)
     evaluations = _seed_curves(_read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
     sharing = config.get("sharing")
     run = Run(
@@ -129,24 +96,25 @@ def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
         task=str(config.get("task", "unknown task")),
         method=str(sharing.get("method", "unknown")) if isinstance(sharing, dict) else "unknown",
         config=config,
-        machine=_object(_read_json(folder / "machine.json", notes), "machine.json", notes),
+        machine=_object(read_json(folder / "machine.json", notes), "machine.json", notes),
         evaluations=evaluations,
         training=_seed_curves(_read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
         timing=_columns(_read_rows(folder / "timing.jsonl", notes)),
-        spectra=_load_spectra(folder / "spectra", evaluations, spectra_limit, notes),
-        replays=_load_replays(folder / "replays", notes),
-        footprint=_load_footprint(folder / "footprint.json", notes),
+        spectra=load_spectra(folder / "spectra", [curve.steps for curve in evaluations], spectra_limit, notes),
+        replays=load_replays(folder / "replays", notes),
+        footprint=load_footprint(folder / "footprint.json", notes),
     )
     notes.extend(_completeness(run))
     return Run(**{**run.__dict__, "notes": tuple(notes)})
 
 
 def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
-    """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None when there is nothing.
+    """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None if there are none.
 
-    The grid is the union of the steps of all seeds, cut to the range that every seed covers, so each point of the
-    grid has a value of every seed, no seed is extrapolated, and the set of seeds never changes along the curve (an
-    average over survivors would). The union is thinned to ``points``, by default as many as the longest seed has.
+    The grid is the union of the steps of all seeds, cut to the range that every seed covers: each point has
+    a value of every seed, no seed is extrapolated, and the set of seeds never changes along the curve (an
+    average over survivors would flatter). The union is thinned to ``points``, by default as many as the
+    longest seed has.
     """
     kept = []
     for curve in curves:
@@ -168,33 +136,6 @@ def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None 
 def metric_names(curves: Sequence[SeedCurve]) -> list[str]:
     """Every metric that at least one seed wrote, in the order of first appearance."""
     return list(dict.fromkeys(name for curve in curves for name in curve.metrics))
-
-
-def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
-    """At most ``limit`` indices below ``count``, evenly spaced, with the first and the last among them."""
-    if limit < 2:
-        return np.arange(count)[-limit:]
-    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
-
-
-def number(value: object) -> float:
-    """``value`` as a float; NaN for anything that is not a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:  # an integer with hundreds of digits
-        return math.nan
-
-
-def _read_json(path: Path, notes: list[str]) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        notes.append(f"{path.name} is missing.")
-    except _MISSING:
-        notes.append(f"{path.name} cannot be read and was left out.")
-    return None
 
 
 def _object(value: Any, name: str, notes: list[str]) -> dict[str, Any]:
@@ -258,114 +199,21 @@ def _columns(rows: list[dict[str, Any]], skip: Sequence[str] = ()) -> dict[str, 
     return {name: column for name, column in columns.items() if np.isfinite(column).any()}
 
 
-def _load_spectra(
-    folder: Path, evaluations: Sequence[SeedCurve], limit: int, notes: list[str]
-) -> Spectra | None:
-    files = sorted(folder.glob("*.safetensors"))  # absent for methods without a spectrum, which is no defect
-    frames, bad = [], 0
-    for index in evenly_spaced(len(files), limit) if files else ():
-        try:
-            frames.append(_read_spectra_file(files[index], evaluations))
-        except _MISSING:
-            bad += 1
-    if bad:
-        notes.append(f"{bad} spectra files cannot be read and were left out.")
-    if not frames:
-        return None
-    shapes = [{name: spectrum.shape for name, (spectrum, _, _) in layers.items()} for _, layers in frames]
-    alike = [frame for frame, shape in zip(frames, shapes, strict=True) if shape == shapes[-1]]
-    if len(alike) < len(frames):
-        notes.append(f"{len(frames) - len(alike)} spectra files have other shapes and were left out.")
-    alike.sort(key=lambda frame: frame[0])
-    layers = tuple(_stack_layer(name, [layers[name] for _, layers in alike]) for name in sorted(alike[-1][1]))
-    return Spectra(np.array([step for step, _ in alike]), layers) if layers else None
-
-
-def _read_spectra_file(path: Path, evaluations: Sequence[SeedCurve]) -> tuple[float, dict[str, tuple]]:
-    """The step of one spectra file and, per layer, (spectrum, mask, common)."""
-    with safe_open(path, framework="numpy") as tensors:
-        metadata = tensors.metadata() or {}
-        layers = {}
-        for key in tensors.keys():  # noqa: SIM118 - not a dict
-            name, _, kind = key.rpartition(".")
-            if kind != "spectrum":
-                continue
-            spectrum, mask = tensors.get_tensor(key), tensors.get_tensor(f"{name}.mask").astype(bool)
-            if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
-                raise ValueError("a spectrum is [seeds, identities, directions]")
-            always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
-            common = int(metadata.get(f"common.{name}", always))
-            layers[name] = (
-                np.nan_to_num(spectrum.astype(np.float32)),
-                mask,
-                min(max(common, 0), mask.shape[-1]),
-            )
-    if "steps" in metadata:
-        return float(np.mean(json.loads(metadata["steps"]))), layers
-    index = int(path.stem)
-    seen = [curve.steps[index] for curve in evaluations if index < curve.steps.size]
-    return float(np.mean(seen)) if seen else float(index), layers
-
-
-def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
-    spectrum = np.stack([spectrum for spectrum, _, _ in frames])
-    mask = np.stack([mask for _, mask, _ in frames])
-    return LayerSpectra(name, min(common for _, _, common in frames), spectrum, mask)
-
-
-def _load_replays(folder: Path, notes: list[str]) -> tuple[Replay, ...]:
-    replays = []
-    for path in sorted(folder.glob("*.json")):
-        raw = _read_json(path, notes)
-        try:
-            frames = tuple(_scene(frame) for frame in raw["frames"])
-        except (*_MISSING, AttributeError):
-            notes.append(f"The replay {path.name} cannot be drawn and was left out.")
-            continue
-        if frames:
-            replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
-    return tuple(replays)
-
-
-def _scene(raw: dict[str, Any]) -> Scene:
-    width, height = float(raw["width"]), float(raw["height"])
-    if not (0 < width < math.inf and 0 < height < math.inf):
-        raise ValueError("a scene has a finite, positive size")
-    shapes = tuple(Shape(**{**shape, "colour": int(shape["colour"])}) for shape in raw["shapes"])
-    extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
-    return Scene(width, height, shapes, bool(raw.get("grid", True)), str(raw.get("caption", "")), extra)
-
-
-def _load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
-    raw = _read_json(path, notes)
-    rows = []
-    for row in raw if isinstance(raw, list) else ():
-        if isinstance(row, dict) and number(row.get("parameters")) > 0:
-            sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
-            method = str(row.get("method", "unknown"))
-            rows.append(FootprintRow(method, str(row.get("label", method)), *sizes))
-    return tuple(rows)
-
-
 def _completeness(run: Run) -> list[str]:
     """What a reader of the curves should know before trusting them."""
     if not run.evaluations:
         return ["There are no evaluations, so there is no learning curve."]
     notes = []
     ends = {curve.seed: curve.steps[-1] for curve in run.evaluations}
-    spacing = max(
-        (np.diff(curve.steps).max() for curve in run.evaluations if curve.steps.size > 1), default=0.0
-    )
+    spacing = max((np.diff(curve.steps).max() for curve in run.evaluations if curve.steps.size > 1), default=0.0)
     for seed, end in ends.items():
         if end < max(ends.values()) - 1.5 * spacing:
             notes.append(
-                f"Seed {seed} stops at step {end:,.0f} of {max(ends.values()):,.0f}; the curves end where the "
-                "shortest seed ends."
+                f"Seed {seed} stops at step {end:,.0f} of {max(ends.values()):,.0f}; the curves end where "
+                "the shortest seed ends."
             )
     lost = sum(
-        int((~np.isfinite(curve.metrics["return"])).sum())
-        for curve in run.evaluations
-        if "return" in curve.metrics
+        int((~np.isfinite(curve.metrics["return"])).sum()) for curve in run.evaluations if "return" in curve.metrics
     )
     if lost:
         notes.append(f"{lost} evaluations have no finite return and are bridged by their neighbours.")

@@ -1,7 +1,7 @@
-"""Statistics for few seeds: interquartile mean, bootstrap intervals, area under a curve, probability of improvement.
+"""Statistics for few seeds: interquartile mean, bootstrap intervals, area under a curve, chance to be better.
 
-Axes: seeds come first, everything after them (time, say) is carried along. All functions are pure and take their
-random seed as an argument, so the same rows always give the same interval.
+Axes: seeds come first, everything after them (time, say) is carried along. All functions are pure and take
+their random seed as an argument, so the same rows always give the same interval.
 """
 
 from collections.abc import Sequence
@@ -39,22 +39,22 @@ def bootstrap_interval(
 ) -> Interval:
     """Interquartile mean over all strata with its percentile bootstrap interval.
 
-    Each stratum (one task) is an array ``[seeds, ...]``; seeds are redrawn with replacement inside their stratum, so
-    every resample has as many runs per task as the data. A seed is redrawn with its whole curve.
+    Each stratum (one task) is an array ``[seeds, ...]``; seeds are redrawn with replacement inside their
+    stratum, so every resample has as many runs per task as the data. A seed is redrawn with its whole curve.
     """
     arrays = [np.asarray(stratum, dtype=float) for stratum in strata]
     if not arrays or any(len(array) == 0 for array in arrays):
         raise ValueError("every stratum needs at least one seed")
     pooled = np.concatenate(arrays)
     draws = _stratified_draws([len(array) for array in arrays], resamples, seed)
-    # Order inside a resample does not matter and few seeds have few combinations (126 for five): each is computed once.
+    # Order inside a resample does not matter and five seeds have only 126 combinations: compute each once.
     distinct, which = np.unique(draws, axis=0, return_inverse=True)
     estimates = interquartile_mean(pooled[distinct], axis=1)
     return _percentiles(interquartile_mean(pooled), estimates[which.reshape(-1)], level)
 
 
 def _stratified_draws(sizes: Sequence[int], resamples: int, seed: int) -> NDArray[np.int64]:
-    """Row indices into the concatenated strata, ``[resamples, total]``, each stratum redrawn on its own and sorted."""
+    """Row indices into the concatenated strata, ``[resamples, total]``; each stratum on its own."""
     rng = np.random.default_rng(seed)
     starts = np.cumsum([0, *sizes[:-1]])
     drawn = [
@@ -90,7 +90,7 @@ def best_evaluation(values: ArrayLike) -> Any:
 
 
 def probability_of_improvement(ours: ArrayLike, theirs: ArrayLike) -> float:
-    """How often a random seed of ``ours`` beats a random seed of ``theirs``; a tie counts one half (Mann-Whitney)."""
+    """How often a random seed of ``ours`` beats one of ``theirs``; a tie counts one half (Mann-Whitney)."""
     return float(_win_table(ours, theirs).mean())
 
 
@@ -102,7 +102,7 @@ def improvement_interval(
     resamples: int = CURVE_RESAMPLES,
     level: float = 0.95,
 ) -> Interval:
-    """Probability of improvement with its percentile bootstrap interval; both sides are redrawn on their own."""
+    """Probability of improvement with its percentile bootstrap interval; each side is redrawn on its own."""
     wins = _win_table(ours, theirs)
     rng = np.random.default_rng(seed)
     rows = rng.integers(wins.shape[0], size=(resamples, wins.shape[0]))
@@ -131,7 +131,7 @@ def mask_distance(mask: ArrayLike, common: int = 0) -> FloatArray:
 
 
 def mean_pairwise(distance: ArrayLike) -> Any:
-    """Mean over all pairs of different identities of a symmetric table ``[..., m, m]``; 0 for a single identity."""
+    """Mean over all pairs of identities of a symmetric table ``[..., m, m]``; 0 for a single identity."""
     table = np.asarray(distance, dtype=float)
     identities = table.shape[-1]
     if identities < 2:

@@ -1,8 +1,8 @@
 """Level-Based Foraging in pure JAX, with the rules of lbforaging 2.0.0 (its ``-v3`` tasks).
 
-Players walk on a grid and load food. A food is eaten when the levels of the players that load it together reach its
-level. Foods keep their distance (see ``FOOD_DISTANCE``), so a player is never next to two of them: that is why loading
-needs no order. Everything in ``step`` is a comparison of small arrays, which XLA fuses into a few kernels.
+Players walk on a grid and load food. A food is eaten when the levels of the players that load it together
+reach its level. Foods are always more than ``FOOD_DISTANCE`` steps apart, so nobody is ever next to two of them
+and the order of loading cannot matter. ``step`` only compares small arrays, which XLA fuses into few kernels.
 """
 
 import re
@@ -19,12 +19,12 @@ from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
 
 STAY, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
-ACTIONS = ("stay", "north", "south", "west", "east", "load")
 HORIZON = 50
 PLAYER_LEVELS = 2  # players have level 1 or 2
 SHARERS = 3  # a food never needs more than the three weakest players together
 FOOD_DISTANCE = 2  # two foods are always further apart than this, counted in steps on the grid
 LARGEST = 127  # coordinates are stored as int8
+NUMBER = "[0-9]{1,9}"  # in a task name
 
 
 class State(NamedTuple):
@@ -41,7 +41,8 @@ class State(NamedTuple):
     clock: Int[Array, ""]
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True)
+class Field:
     """One number of an agent's observation."""
 
     index: int
@@ -53,7 +54,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Foraging:
-    """One task; ``sight`` is how many cells a player sees in each direction."""
+    """One task; ``sight`` is how many cells a player sees on each side."""
 
     rows: int
     cols: int
@@ -65,12 +66,13 @@ class Foraging:
     @property
     def spec(self) -> EnvSpec:
         size = 3 * (self.foods + self.players)
+        tail = ("-coop" if self.coop else "") + (f"-s{self.sight}" if self.sight else "")
         return EnvSpec(
-            name=f"lbf/{_variant(self.rows, self.cols, self.players, self.foods, self.coop, self.sight)}",
+            name=f"lbf/{self.rows}x{self.cols}-{self.players}p-{self.foods}f{tail}",
             agents=self.players,
             observation=size,
             state=size * self.players,
-            actions=len(ACTIONS),
+            actions=LOAD + 1,
             roles=self.players,
             horizon=HORIZON,
             version="lbforaging-2.0.0-v3",
@@ -82,9 +84,9 @@ class Foraging:
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
         """Players on any cells, then foods on inner cells that keep their distance."""
         cells_key, level_key, food_key = jax.random.split(key, 3)
-        # A random priority per cell is a random order of all cells. Trying cells in that order is what drawing them
-        # again and again until one is free amounts to, because a cell once refused stays refused. (The original gives
-        # up after 1000 draws; on its registered tasks that leaves a free cell unused with probability below 1e-9.)
+        # Random priorities put all cells into a random order. Trying them in that order equals drawing cells
+        # until a free one comes up, because a cell once refused stays refused. (The original gives up after
+        # 1000 draws: on its registered tasks that misses a free cell with probability below 1e-9.)
         cells = self.rows * self.cols
         number = 1 + np.arange(cells, dtype=np.uint32).reshape(self.rows, self.cols)
         priority = (jax.random.bits(cells_key, number.shape) << cells.bit_length()) | number
@@ -117,14 +119,13 @@ class Foraging:
         row, col = self._move(state, action)
         pulls = _beside(state) & (action == LOAD)[:, None]
         power = jnp.sum(pulls * state.level[:, None], axis=0)
-        eaten = pulls.any(axis=0) & (power >= state.food_level)
+        eaten = power >= state.food_level  # also true of foods eaten before: their level is 0 and adds nothing
         gain = jnp.sum(eaten * state.food_level)
         food_level = jnp.where(eaten, 0, state.food_level)
         clock = state.clock + 1
-        state = state._replace(
-            row=row, col=col, loading=pulls.any(axis=1), food_level=food_level, clock=clock
-        )
-        cleared = ~jnp.any(food_level > 0)
+        cleared = jnp.all(food_level == 0)
+        loading = pulls.any(axis=1)
+        state = state._replace(row=row, col=col, loading=loading, food_level=food_level, clock=clock)
         return state, Step(
             self._observe(state),
             # each loader earns its share of the food's level, so the team earns the level itself
@@ -136,56 +137,41 @@ class Foraging:
 
     def valid_actions(self, state: State) -> Bool[Array, "a u"]:
         """What the rules allow now. The benchmark hides it: an invalid action counts as staying."""
-        row, col = state.row[:, None], state.col[:, None]
-        moves = range(NORTH, LOAD)
-        free = [self._enterable(state, row + _DROW[m], col + _DCOL[m]) for m in moves]
-        stay = jnp.ones((self.players, 1), bool)
-        return jnp.concatenate([stay, *free, _beside(state).any(axis=1, keepdims=True)], axis=1)
+        free = [self._enterable(state, *_target(state, action)) for action in range(LOAD)]
+        return jnp.stack([*free, _beside(state).any(axis=1)], axis=1)
 
     def fields(self) -> tuple[Field, ...]:
         """Every number of one agent's observation, in order."""
-        corner = "the grid" if self._sees_all else "the part of the grid that the agent sees"
-        most = SHARERS * PLAYER_LEVELS if self.players >= SHARERS else self.players * PLAYER_LEVELS
-        foods = [
-            (f"food {k}", f"visible food number {k} in row-major order", most) for k in range(self.foods)
-        ]
-        mates = [
-            (f"mate {k}", f"visible other agent number {k} by index", PLAYER_LEVELS)
-            for k in range(self.players - 1)
-        ]
+        origin = "" if self._sees_all else ", from the upper left corner of what the agent sees"
+        most = PLAYER_LEVELS * min(self.players, SHARERS)
+        things = [(f"food{k}", f"visible food {k} in row-major order", most) for k in range(self.foods)]
+        things += [("self", "the agent itself", PLAYER_LEVELS)]
+        things += [(f"mate{k}", f"visible mate {k} by index", PLAYER_LEVELS) for k in range(self.players - 1)]
         out: list[Field] = []
-        for name, what, high in [*foods, ("self", "the agent itself", PLAYER_LEVELS), *mates]:
-            least = -1 if name != "self" else 0
+        for name, what, level in things:
+            low = 0 if name == "self" else -1  # everybody sees itself, other places may be empty
+            empty = ("", "") if name == "self" else ("; -1 if there is none", "; 0 if there is none")
             for part, size in (("row", self.rows), ("column", self.cols)):
-                place = f"{part} of {what}, counted from the corner of {corner}"
-                out.append(Field(len(out), f"{name} {part}", place, least, size - 1))
-            out.append(Field(len(out), f"{name} level", f"level of {what}", least + 1, high))
-        return tuple(
-            f._replace(meaning=f"{f.meaning}; {f.low} when there is none") if "self" not in f.name else f
-            for f in out
-        )
+                high = size - 1 if self._sees_all else min(size - 1, 2 * (self.sight or 0))
+                out.append(Field(len(out), f"{name}.{part}", f"{part} of {what}{origin}{empty[0]}", low, high))
+            out.append(Field(len(out), f"{name}.level", f"level of {what}{empty[1]}", low + 1, level))
+        return tuple(out)
 
     def scene(self, state: State) -> Scene:
         """Discs for players, squares for food, both labelled with their level; a ring means loading."""
-        s = jax.device_get(state)
-        foods = [
-            Shape("square", c + 0.5, r + 0.5, 0.7, -1, str(n), "*")
-            for r, c, n in zip(s.food_row.tolist(), s.food_col.tolist(), s.food_level.tolist(), strict=True)
-            if n > 0
-        ]
-        cells = list(zip(s.row.tolist(), s.col.tolist(), strict=True))
-        discs: list[Shape] = []
-        for i, (r, c) in enumerate(cells):
+        s = State(*(x.tolist() for x in jax.device_get(state)))
+        foods = zip(s.food_row, s.food_col, s.food_level, strict=True)
+        shapes = [Shape("square", c + 0.5, r + 0.5, 0.7, -1, str(n), "*") for r, c, n in foods if n > 0]
+        cells = list(zip(s.row, s.col, strict=True))
+        for i, (row, col) in enumerate(cells):
             # players may share a cell: spread them, so that all can be seen
-            shift = 0.15 * (2 * cells[:i].count((r, c)) - cells.count((r, c)) + 1)
+            x = col + 0.5 + 0.15 * (2 * cells[:i].count((row, col)) - cells.count((row, col)) + 1)
             glyph = chr(ord("A") + i) if i < 26 else "@"
-            discs.append(
-                Shape("disc", c + 0.5 + shift, r + 0.5, 0.7, i, str(s.level[i]), glyph, bool(s.loading[i]))
-            )
+            shapes.append(Shape("disc", x, row + 0.5, 0.7, i, str(s.level[i]), glyph, bool(s.loading[i])))
         collected = float(_collected(state))
-        caption = f"step {int(s.clock)}/{HORIZON}, {collected:.0%} of the food collected"
+        caption = f"step {s.clock}/{HORIZON}, {collected:.0%} of the food collected"
         extra = {"step": float(s.clock), "collected": collected}
-        return Scene(self.cols, self.rows, (*foods, *discs), caption=caption, extra=extra)
+        return Scene(self.cols, self.rows, tuple(shapes), caption=caption, extra=extra)
 
     @property
     def _sees_all(self) -> bool:
@@ -194,9 +180,9 @@ class Foraging:
     def _place(
         self, priority: UInt[Array, "rows cols"], count: int, distance: int
     ) -> tuple[UInt[Array, "rows cols"], Int[Array, " n"]]:
-        """Take the cell of highest priority ``count`` times (-1: none is left), closing all within ``distance``.
+        """Take the best cell ``count`` times (-1: none is left), each time closing all within ``distance``.
 
-        The low bits of a priority are the cell's number plus one, so that one maximum finds the cell; 0 is closed.
+        The low bits of a priority are the cell's number plus one, so one maximum finds the cell; 0 is closed.
         """
         rows, cols = np.indices((self.rows, self.cols))
         low = (1 << (self.rows * self.cols).bit_length()) - 1
@@ -208,28 +194,25 @@ class Foraging:
 
         return jax.lax.scan(take, priority, None, length=count, unroll=min(count, 8))
 
-    def _enterable(self, state: State, row: Int[Array, "a 1"], col: Int[Array, "a 1"]) -> Bool[Array, "a 1"]:
+    def _enterable(self, state: State, row: Int[Array, " a"], col: Int[Array, " a"]) -> Bool[Array, " a"]:
         """Inside the grid and without food; other players do not matter."""
-        food = (row == state.food_row) & (col == state.food_col) & (state.food_level > 0)
-        inside = (row >= 0) & (row < self.rows) & (col >= 0) & (col < self.cols)
-        return inside & ~food.any(axis=1, keepdims=True)
+        food = (row[:, None] == state.food_row) & (col[:, None] == state.food_col) & (state.food_level > 0)
+        return (row >= 0) & (row < self.rows) & (col >= 0) & (col < self.cols) & ~food.any(axis=1)
 
     def _move(self, state: State, action: Int[Array, " a"]) -> tuple[Int[Array, " a"], Int[Array, " a"]]:
-        """Agents that want the same cell all stay, whoever stays counts as wanting its own.
+        """Agents that want the same cell all stay; whoever stays wants its own.
 
-        Swapping and following are allowed, and an agent that had to stay may find another on its cell: the one that
-        follows a refused leader still arrives.
+        Swapping and following are allowed, and two agents can end on one cell: whoever follows a leader that
+        is refused its own target arrives all the same.
         """
-        row = state.row + (action == SOUTH) - (action == NORTH)
-        col = state.col + (action == EAST) - (action == WEST)
-        free = self._enterable(state, row[:, None], col[:, None])[:, 0]
+        row, col = _target(state, action)
+        free = self._enterable(state, row, col)
         row, col = jnp.where(free, row, state.row), jnp.where(free, col, state.col)
         others = ~np.eye(self.players, dtype=bool)
         clash = ((row[:, None] == row) & (col[:, None] == col) & others).any(axis=1)
         return jnp.where(clash, state.row, row), jnp.where(clash, state.col, col)
 
     def _observe(self, state: State) -> Observation:
-        row, col = state.row[:, None], state.col[:, None]
         mates = [_self_first(x) for x in (state.row, state.col, state.level)]
         foods = [x[None, :] for x in (state.food_row, state.food_col, state.food_level)]
         seen_food = foods[2] > 0
@@ -237,30 +220,28 @@ class Foraging:
             food = jnp.broadcast_to(_compact(seen_food, *foods), (self.players, self.foods, 3))
             mate = jnp.stack(mates, axis=-1)
         else:
-            sight = self.sight or 0
+            sight, row, col = self.sight or 0, state.row[:, None], state.col[:, None]
             top, left = jnp.maximum(row - sight, 0), jnp.maximum(col - sight, 0)
             seen_food &= (jnp.abs(foods[0] - row) <= sight) & (jnp.abs(foods[1] - col) <= sight)
             food = _compact(seen_food, foods[0] - top, foods[1] - left, foods[2])
-            # Not the same window: next to the upper or left border the original sees players twice as far away.
+            # Not the same window: at the upper and left border the original sees players twice as far away.
             y, x = mates[0] - top, mates[1] - left
             seen = (y >= 0) & (x >= 0) & (y <= 2 * sight) & (x <= 2 * sight)
             mate = _compact(seen, y, x, mates[2])
-        local: Float[Array, "a o"] = (
-            jnp.concatenate([food, mate], axis=1).reshape(self.players, -1).astype(jnp.float32)
-        )
-        avail = jnp.ones((self.players, len(ACTIONS)), bool)
+        local = jnp.concatenate([food, mate], axis=1).reshape(self.players, -1).astype(jnp.float32)
+        avail = jnp.ones((self.players, LOAD + 1), bool)
         return Observation(local, local.reshape(-1), avail, jnp.arange(self.players))
 
 
-_DROW = {NORTH: -1, SOUTH: 1, WEST: 0, EAST: 0}
-_DCOL = {NORTH: 0, SOUTH: 0, WEST: -1, EAST: 1}
+def _target(state: State, action: Int[Array, " a"] | int) -> tuple[Int[Array, " a"], Int[Array, " a"]]:
+    """The cell that each agent wants."""
+    return state.row + (action == SOUTH) - (action == NORTH), state.col + (action == EAST) - (action == WEST)
 
 
 def _beside(state: State) -> Bool[Array, "a f"]:
     """Which agent is one step away from which remaining food."""
-    drow = jnp.abs(state.row[:, None] - state.food_row)
-    dcol = jnp.abs(state.col[:, None] - state.food_col)
-    return (drow + dcol == 1) & (state.food_level > 0)
+    rows, cols = state.row[:, None] - state.food_row, state.col[:, None] - state.food_col
+    return (jnp.abs(rows) + jnp.abs(cols) == 1) & (state.food_level > 0)
 
 
 def _collected(state: State) -> Float[Array, ""]:
@@ -287,48 +268,30 @@ def _compact(
     return jnp.stack([pick[0] - 1, pick[1] - 1, pick[2]], axis=-1)
 
 
-def _variant(rows: int, cols: int, players: int, foods: int, coop: bool, sight: int | None) -> str:
-    tail = ("-coop" if coop else "") + ("" if sight is None else f"-s{sight}")
-    return f"{rows}x{cols}-{players}p-{foods}f{tail}"
-
-
 def _guess(variant: str) -> str:
-    """The task that a misspelt variant most likely means: what can be read from it, and 10x10-3p-3f for the rest."""
-
-    def number(pattern: str, default: str) -> int:
-        found = re.search(pattern, variant)
-        return int(found.group(1) if found else default)
-
-    sight = re.search(r"s(\d+)|(\d+)s", variant)
-    return _variant(
-        number(r"(\d+)x\d", "10"),
-        number(r"\dx(\d+)", "10"),
-        number(r"(\d+)p", "3"),
-        number(r"(\d+)f", "3"),
-        "coop" in variant,
-        int(sight.group(1) or sight.group(2)) if sight else None,
-    )
+    """What a misspelt variant most likely means: all that can be read from it, 10x10-3p-3f for the rest."""
+    shapes = ("(N)x", "x(N)", "(N)p", "(N)f", "s(N)|(N)s")
+    found = [re.search(shape.replace("N", NUMBER), variant) for shape in shapes]
+    rows, cols, players, foods, sight = (int(f.group(f.lastindex or 0)) if f else None for f in found)
+    return Foraging(rows or 10, cols or 10, players or 3, foods or 3, "coop" in variant, sight).spec.name
 
 
 def make_lbf(variant: str) -> Foraging:
     """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>]``."""
-    found = re.fullmatch(
-        r"(\d{1,6})x(\d{1,6})-(\d{1,6})p-(\d{1,6})f(-coop)?(?:-s(\d{1,6}))?", variant, re.ASCII
-    )
+    shape = "(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?".replace("N", NUMBER)
+    found = re.fullmatch(shape, variant)
     if found is None:
         raise UserError(
             f"task: 'lbf/{variant}' is not <rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>];"
-            f" did you mean 'lbf/{_guess(variant)}'?"
+            f" did you mean '{_guess(variant)}'?"
         )
     rows, cols, players, foods = (int(found.group(i)) for i in range(1, 5))
     sight = None if found.group(6) is None else int(found.group(6))
 
     def check(field: str, value: int, low: int, high: int) -> None:
-        if not low <= value <= high:
-            near = min(max(value, low), high)
-            raise UserError(
-                f"task: 'lbf/{variant}' has {field} {value}, which must be {low} to {high}; try {near}"
-            )
+        if (near := min(max(value, low), high)) != value:
+            limits = f"must be {low} to {high}; try {near}"
+            raise UserError(f"task: 'lbf/{variant}' has {field} {value}, which {limits}")
 
     check("rows", rows, 3, LARGEST)
     check("cols", cols, 3, LARGEST)

@@ -1,9 +1,10 @@
 """The diagnostic game ``roles/<agents>``: everybody sees the same, and everybody must play its own index.
 
-Only identity can solve it, so the best return of a sharing method is known in advance: 1/n when all agents share
-one network, k/n with k clusters, 1 when every agent can differ.
+Only identity can solve it, so the best return of a sharing method is known in advance: 1/n when all agents
+share one network, k/n with k clusters, 1 when every agent can differ.
 """
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,9 +41,7 @@ class Roles:
     def step(self, key: Key[Array, ""], state: State, action: Int[Array, " a"]) -> tuple[State, Step]:
         del key
         reward = jnp.mean(action == jnp.arange(self.agents), dtype=jnp.float32)
-        end = Step(
-            self._observe(), reward, terminated=jnp.bool_(True), truncated=jnp.bool_(False), metrics={}
-        )
+        end = Step(self._observe(), reward, terminated=jnp.bool_(True), truncated=jnp.bool_(False), metrics={})
         return State(state.clock + 1), end
 
     def _observe(self) -> Observation:
@@ -53,7 +52,7 @@ class Roles:
 
 def make_roles(variant: str) -> Roles:
     """Build ``roles/<variant>``, where the variant is the number of agents."""
-    if not (variant.isascii() and variant.isdigit()):
+    if not re.fullmatch("[0-9]{1,9}", variant):
         raise UserError(
             f"task: 'roles/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as 'roles/4'"
         )

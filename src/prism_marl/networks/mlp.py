@@ -21,9 +21,7 @@ class MlpActor(eqx.Module):
     fc1: RoleLinear
     fc2: RoleLinear
     fc3: RoleLinear
-    unused_norms: (
-        tuple[Norm, Norm] | None
-    )  # held but never applied: the published counts include them (SPEC 3.2)
+    unused_norms: tuple[Norm, Norm] | None  # held but never applied: the published counts include them (SPEC 3.2)
     clusters: Int[Array, " a"] | None
     by_role: bool = eqx.field(static=True)
 
@@ -58,6 +56,6 @@ def mlp_actor(
         fc2=linear(1, width, width, "hidden"),
         fc3=linear(2, width, actions, "actions"),
         unused_norms=(norms[0], norms[1]) if sharing.unused_norms else None,
-        clusters=clusters,
+        clusters=sharing.initial_clusters(agents) if clusters is None else clusters,
         by_role=sharing.by_role(),
     )

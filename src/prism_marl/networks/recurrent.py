@@ -100,9 +100,7 @@ def recurrent_agent(
     clusters: Int[Array, " a"] | None = None,
 ) -> RecurrentAgent:
     """Build the agent network of one sharing method."""
-    keys = dict(
-        zip(("fc1", "input", "hidden", "gate", "fc2", "fc3", "fc4"), jax.random.split(key, 7), strict=True)
-    )
+    keys = dict(zip(("fc1", "input", "hidden", "gate", "fc2", "fc3", "fc4"), jax.random.split(key, 7), strict=True))
     identities = sharing.identities(agents, roles)
 
     def linear(name, fan_in, fan_out, kind, depth):
@@ -118,7 +116,7 @@ def recurrent_agent(
         fc2=linear("fc2", width, width, "hidden", 1),
         fc3=linear("fc3", width, width, "hidden", 2),
         fc4=linear("fc4", width, actions, "values", 3),
-        clusters=clusters,
+        clusters=sharing.initial_clusters(agents) if clusters is None else clusters,
         by_role=sharing.by_role(),
         width=width,
     )

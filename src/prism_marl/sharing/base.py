@@ -8,6 +8,8 @@ Trainable arrays have a floating dtype. Fixed arrays (node masks, cluster labels
 """
 
 import abc
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -170,6 +172,10 @@ class Sharing(abc.ABC):
         """Whether identity is the observation's role (unit type) instead of the agent index."""
         return False
 
+    def initial_clusters(self, agents: int) -> Int[Array, " a"] | None:
+        """Identity of each agent before ``prepare``, for methods that put agents into clusters."""
+        return None
+
     def gate(self, size: int, *, identities: int, key: Key[Array, ""]) -> RoleGate | None:
         """Node masks on the recurrent state, for methods that prune nodes."""
         return None
@@ -214,6 +220,17 @@ def role_layers(network: Any) -> dict[str, RoleLinear]:
         if isinstance(leaf, RoleLinear):
             found[".".join(part.name for part in path if hasattr(part, "name"))] = leaf
     return found
+
+
+def map_layers(
+    function: Callable[[int, Any], Any], network: Network, kinds: type | tuple[type, ...]
+) -> Network:
+    """A copy in which every layer of some kinds is ``function(place, layer)``; places count from 0 in field order."""
+    leaves, structure = jax.tree.flatten(network, is_leaf=lambda node: isinstance(node, kinds))
+    places = itertools.count()
+    return structure.unflatten(
+        [function(next(places), leaf) if isinstance(leaf, kinds) else leaf for leaf in leaves]
+    )
 
 
 def network_regularizers(network: Any) -> dict[str, Float[Array, ""]]:

@@ -1,0 +1,65 @@
+"""The command line: finds the command, runs it, and turns every expected failure into one sentence."""
+
+import importlib
+import os
+import sys
+
+from prism_marl.errors import UserError, nearest
+
+COMMANDS = {
+    "train": "train a team, or continue a run that was interrupted",
+    "eval": "play greedy episodes with a trained team; watch them as text or as a GIF",
+    "report": "make the page of one or several runs",
+    "footprint": "count parameters and per-agent overhead of any method and task",
+    "list": "show tasks, methods and presets",
+    "demo": "train Prism on a small foraging task and open its page",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of ``prism-marl``; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(argv)
+    except UserError as error:
+        print(f"prism-marl: {error}", file=sys.stderr)  # noqa: T201
+        return error.code
+    except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("prism-marl: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())  # noqa: T201
+        return 0
+    if argv[0] == "--version":
+        from prism_marl import __version__
+
+        print(f"prism-marl {__version__}")  # noqa: T201
+        return 0
+    if argv[0] not in COMMANDS:
+        raise UserError(f"there is no command '{argv[0]}'; {nearest(argv[0], COMMANDS)}")
+    # Imported on demand: `prism-marl --help` must not wait for JAX.
+    command = importlib.import_module(f"prism_marl.commands.{argv[0]}")
+    return command.run(argv[1:])
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {about}" for name, about in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: prism-marl COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "prism-marl COMMAND --help explains a command. Start with: prism-marl train lbf/10x10-3p-3f",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""argparse with our manners: a wrong word raises ``UserError`` and suggests the nearest right one."""
+
+import argparse
+from typing import Any, NoReturn
+
+from prism_marl.errors import UserError, nearest
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser for one command. ``fields`` collects ``--a.b value`` words that set fields of a config."""
+
+    def __init__(self, command: str, about: str, **kwargs: Any):
+        super().__init__(prog=f"prism-marl {command}", description=about, allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self.prog.split()[-1]}: {message}; see '{self.prog} --help'")
+
+    def parse_strictly(self, argv: list[str]) -> argparse.Namespace:
+        """All words must be known."""
+        found, unknown = self.parse_known_args(argv)
+        if unknown:
+            self._unknown(unknown[0])
+        return found
+
+    def parse_with_fields(self, argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
+        """Words this parser does not know must come as ``--dotted.field value`` (or ``--dotted.field=value``)."""
+        found, rest = self.parse_known_args(argv)
+        fields = []
+        words = iter(rest)
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not name.startswith("--") or "." not in name:
+                self._unknown(word)
+            if not equals:
+                value = next(words, None)
+                if value is None:
+                    raise UserError(f"{name}: this option needs a value")
+            fields.append((name[2:], value))
+        return found, fields
+
+    def _unknown(self, word: str) -> NoReturn:
+        known = [option for action in self._actions for option in action.option_strings]
+        raise UserError(f"{word}: there is no such option; {nearest(word, known)}; see '{self.prog} --help'")
+
+
+def whole(text: str) -> int:
+    """A whole number, also written as 3e6 or 3_000_000."""
+    try:
+        number = float(text.replace("_", ""))
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")

@@ -1,0 +1,162 @@
+"""Frozen dataclasses to JSON and back, and single fields from the command line, all checked in the user's words.
+
+One set of rules for both doors: every value is checked against the annotation of its field, every complaint names the
+field by its dotted path, and unknown names come with the nearest known one.
+"""
+
+import dataclasses
+import inspect
+import math
+import types
+import typing
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from prism_marl.errors import UserError, nearest
+
+Config = TypeVar("Config")
+
+
+def to_dict(config: Any) -> Any:
+    """Plain JSON types."""
+    if dataclasses.is_dataclass(config):
+        return {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, tuple):
+        return [to_dict(item) for item in config]
+    return config
+
+
+def from_dict(cls: type[Config], data: Any, path: str = "") -> Config:
+    """Build a config from JSON; fields that are missing keep their defaults."""
+    if not isinstance(data, dict):
+        raise UserError(f"{path or 'config'}: expected an object with fields, got {_shown(data)}")
+    hints = typing.get_type_hints(cls)
+    known = {f.name: f for f in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+    for name in data:
+        if name not in known:
+            raise UserError(f"{_join(path, name)}: there is no such field; {nearest(str(name), known)}")
+    for name, field in known.items():
+        if name not in data and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise UserError(f"{_join(path, name)}: this field is missing")
+    return cls(**{name: coerce(value, hints[name], _join(path, name)) for name, value in data.items()})
+
+
+def override(config: Config, path: str, text: str, trail: str = "") -> Config:
+    """A copy with the field at a dotted path replaced by the value of a command-line word."""
+    name, _, rest = path.partition(".")
+    here = _join(trail, name)
+    fields = {f.name for f in dataclasses.fields(config)}  # pyright: ignore[reportArgumentType]
+    if name not in fields:
+        raise UserError(f"--{here}: there is no such option; {nearest(name, fields)}")
+    value = getattr(config, name)
+    if dataclasses.is_dataclass(value):
+        if not rest:
+            options = nearest("", [f"{here}.{f.name}" for f in dataclasses.fields(value)])
+            raise UserError(f"--{here}: names a group of options, not one; {options}")
+        new: Any = override(value, rest, text, here)
+    elif rest:
+        raise UserError(f"--{_join(trail, path)}: '{here}' has no fields of its own")
+    else:
+        new = coerce(text, typing.get_type_hints(type(config))[name], f"--{here}", text=True)
+    return dataclasses.replace(config, **{name: new})  # pyright: ignore[reportArgumentType, reportReturnType]
+
+
+def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
+    """Every field as (dotted path, current value, what it is for), the last read from the comment beside it."""
+    rows = []
+    comments = _comments(type(config))
+    for field in dataclasses.fields(config):
+        value, path = getattr(config, field.name), _join(prefix, field.name)
+        if dataclasses.is_dataclass(value):
+            rows += options(value, path)
+        else:
+            rows.append((path, value, comments.get(field.name, "")))
+    return rows
+
+
+def coerce(value: Any, kind: Any, path: str, *, text: bool = False) -> Any:
+    """The value as the annotation wants it, or a sentence that says what was expected."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        choices = get_args(kind)
+        if value in choices and isinstance(value, type(choices[0])):
+            return value
+        raise UserError(f"{path}: {_shown(value)} is not a choice; {nearest(str(value), map(str, choices))}")
+    if origin in (types.UnionType, typing.Union):
+        return _coerce_union(value, get_args(kind), path, text)
+    if origin is tuple:
+        items = value.split(",") if text and isinstance(value, str) else value
+        if not isinstance(items, list):
+            raise UserError(f"{path}: expected a list, got {_shown(value)}")
+        return tuple(coerce(item, get_args(kind)[0], f"{path}[{n}]", text=text) for n, item in enumerate(items))
+    if dataclasses.is_dataclass(kind):
+        parse = getattr(kind, "from_json", None)
+        return parse(value, path) if parse else from_dict(typing.cast(type, kind), value, path)
+    return _coerce_scalar(value, kind, path, text)
+
+
+def _coerce_union(value: Any, choices: tuple[Any, ...], path: str, text: bool) -> Any:
+    if type(None) in choices and (value is None or (text and str(value).lower() == "none")):
+        return None
+    rest = [choice for choice in choices if choice is not type(None)]
+    return coerce(value, rest[0], path, text=text)
+
+
+def _coerce_scalar(value: Any, kind: Any, path: str, text: bool) -> Any:
+    if kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if isinstance(value, bool):
+            return value
+        if text and str(value).lower() in words:
+            return words[str(value).lower()]
+        raise UserError(f"{path}: expected true or false, got {_shown(value)}")
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        raise UserError(f"{path}: expected text, got {_shown(value)}")
+    number = _number(value, text)
+    if number is None or not math.isfinite(number):
+        raise UserError(f"{path}: expected a {'whole ' if kind is int else ''}number, got {_shown(value)}")
+    if kind is float:
+        return float(number)
+    if number != int(number):
+        raise UserError(f"{path}: expected a whole number, got {_shown(value)}; the nearest is {round(number)}")
+    if abs(number) >= 2**63:
+        raise UserError(f"{path}: {_shown(value)} is too large; numbers stay below 2^63")
+    return int(number)
+
+
+def _number(value: Any, text: bool) -> int | float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if not text or not isinstance(value, str) or len(value) > 100:
+        return None
+    for parse in (int, float):
+        try:
+            return parse(value)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """Trailing comments of field declarations: the explanation stands once, beside the field."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        try:
+            lines = inspect.getsource(base).splitlines()
+        except (OSError, TypeError):
+            continue
+        for line in lines:
+            name, colon, rest = line.strip().partition(":")
+            if colon and name.isidentifier() and "  # " in rest:
+                found[name] = rest.split("  # ", 1)[1]
+    return found
+
+
+def _join(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

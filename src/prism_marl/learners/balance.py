@@ -1,0 +1,34 @@
+"""The adaptive coefficient that keeps the diversity term at a fixed ratio to the task loss (SPEC 5.5)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class Balance(eqx.Module):
+    """The latest task and diversity losses, as two rings of fixed length."""
+
+    task: Float[Array, " w"]
+    diversity: Float[Array, " w"]
+    count: Int[Array, ""]
+
+    @staticmethod
+    def empty(window: int) -> "Balance":
+        return Balance(jnp.zeros(window), jnp.zeros(window), jnp.zeros((), jnp.int32))
+
+    def push(self, task: Float[Array, ""], diversity: Float[Array, ""]) -> "Balance":
+        """Remember the current losses; no gradient flows through the memory."""
+        place = self.count % self.task.size
+        return Balance(
+            self.task.at[place].set(jax.lax.stop_gradient(task)),
+            self.diversity.at[place].set(jax.lax.stop_gradient(diversity)),
+            self.count + 1,
+        )
+
+    def coefficient(self, beta: float) -> Float[Array, ""]:
+        """|beta * mean(task) / mean(diversity)|, or beta while the diversity term is exactly zero."""
+        filled = jnp.minimum(self.count, self.task.size)
+        task, diversity = jnp.sum(self.task) / filled, jnp.sum(self.diversity) / filled
+        safe = jnp.where(diversity == 0, 1.0, diversity)
+        return jnp.where(diversity == 0, beta, jnp.abs(beta * task / safe))

@@ -1,0 +1,174 @@
+"""The recordings inside a run folder (spectra, episodes, sizes) and how to read them.
+
+Every reader keeps what is good and appends a plain-English sentence to ``notes`` for what it left out.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from prism_marl.envs.scene import Scene, Shape
+
+FloatArray = NDArray[np.float64]
+
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
+
+
+@dataclass(frozen=True)
+class LayerSpectra:
+    """What each identity leaves of a layer's singular values, over training."""
+
+    name: str
+    common: int  # the first so many directions are on for everyone
+    spectrum: NDArray[np.float32]  # [evaluations, seeds, identities, directions]
+    mask: NDArray[np.bool_]  # same shape
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """The spectra files of one run."""
+
+    steps: FloatArray  # [evaluations], mean over seeds
+    layers: tuple[LayerSpectra, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One recorded episode."""
+
+    title: str
+    score: float
+    frames: tuple[Scene, ...]
+
+
+@dataclass(frozen=True)
+class FootprintRow:
+    """The size of one sharing method on the run's task and width."""
+
+    method: str
+    label: str
+    parameters: float
+    shared: float
+    private: float
+    bytes: float
+
+
+def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
+    """At most ``limit`` indices below ``count``, evenly spaced, with the first and the last among them."""
+    if limit < 2:
+        return np.arange(count)[-limit:]
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
+
+
+def number(value: object) -> float:
+    """``value`` as a float; NaN for anything that is not a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an integer with hundreds of digits
+        return math.nan
+
+
+def read_json(path: Path, notes: list[str]) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing.")
+    except UNREADABLE:
+        notes.append(f"{path.name} cannot be read and was left out.")
+    return None
+
+
+def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, notes: list[str]) -> Spectra | None:
+    files = sorted(folder.glob("*.safetensors"))  # absent for methods without a spectrum, which is no defect
+    frames, bad = [], 0
+    for index in evenly_spaced(len(files), limit) if files else ():
+        try:
+            frames.append(_read_spectra_file(files[index], seed_steps))
+        except UNREADABLE:
+            bad += 1
+    if bad:
+        notes.append(f"{bad} spectra files cannot be read and were left out.")
+    if not frames:
+        return None
+    shapes = [{name: spectrum.shape for name, (spectrum, _, _) in layers.items()} for _, layers in frames]
+    alike = [frame for frame, shape in zip(frames, shapes, strict=True) if shape == shapes[-1]]
+    if len(alike) < len(frames):
+        notes.append(f"{len(frames) - len(alike)} spectra files have other shapes and were left out.")
+    alike.sort(key=lambda frame: frame[0])
+    layers = tuple(_stack_layer(name, [layers[name] for _, layers in alike]) for name in sorted(alike[-1][1]))
+    return Spectra(np.array([step for step, _ in alike]), layers) if layers else None
+
+
+def _read_spectra_file(path: Path, seed_steps: Sequence[FloatArray]) -> tuple[float, dict[str, tuple]]:
+    """The step of one spectra file and, per layer, (spectrum, mask, common)."""
+    with safe_open(path, framework="numpy") as tensors:
+        metadata = tensors.metadata() or {}
+        layers = {}
+        for key in tensors.keys():  # noqa: SIM118 - not a dict
+            name, _, kind = key.rpartition(".")
+            if kind != "spectrum":
+                continue
+            spectrum, mask = tensors.get_tensor(key), tensors.get_tensor(f"{name}.mask").astype(bool)
+            if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
+                raise ValueError("a spectrum is [seeds, identities, directions]")
+            always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
+            common = int(metadata.get(f"common.{name}", always))
+            layers[name] = (
+                np.nan_to_num(spectrum.astype(np.float32)),
+                mask,
+                min(max(common, 0), mask.shape[-1]),
+            )
+    if "steps" in metadata:
+        return float(np.mean(json.loads(metadata["steps"]))), layers
+    index = int(path.stem)
+    seen = [steps[index] for steps in seed_steps if index < steps.size]
+    return float(np.mean(seen)) if seen else float(index), layers
+
+
+def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
+    spectrum = np.stack([spectrum for spectrum, _, _ in frames])
+    mask = np.stack([mask for _, mask, _ in frames])
+    return LayerSpectra(name, min(common for _, _, common in frames), spectrum, mask)
+
+
+def load_replays(folder: Path, notes: list[str]) -> tuple[Replay, ...]:
+    replays = []
+    for path in sorted(folder.glob("*.json")):
+        raw = read_json(path, notes)
+        try:
+            frames = tuple(_scene(frame) for frame in raw["frames"])
+        except UNREADABLE:
+            notes.append(f"The replay {path.name} cannot be drawn and was left out.")
+            continue
+        if frames:
+            replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
+    return tuple(replays)
+
+
+def _scene(raw: dict[str, Any]) -> Scene:
+    width, height = float(raw["width"]), float(raw["height"])
+    if not (0 < width < math.inf and 0 < height < math.inf):
+        raise ValueError("a scene has a finite, positive size")
+    shapes = tuple(Shape(**{**shape, "colour": int(shape["colour"])}) for shape in raw["shapes"])
+    extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
+    return Scene(width, height, shapes, bool(raw.get("grid", True)), str(raw.get("caption", "")), extra)
+
+
+def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
+    raw = read_json(path, notes)
+    rows = []
+    for row in raw if isinstance(raw, list) else ():
+        if isinstance(row, dict) and number(row.get("parameters")) > 0:
+            sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
+            method = str(row.get("method", "unknown"))
+            rows.append(FootprintRow(method, str(row.get("label", method)), *sizes))
+    return tuple(rows)

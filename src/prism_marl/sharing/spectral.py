@@ -1,0 +1,116 @@
+"""A linear layer kept as U diag(s) V^T, for methods that give every identity its own singular values."""
+
+import abc
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from prism_marl.sharing.base import (
+    Identity,
+    RoleLinear,
+    apply_per_identity,
+    check_identity,
+    select_rows,
+    uniform_weight,
+)
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class FactoredLinear(RoleLinear):
+    """y = ((x V) * s_m) U^T + b, where s_m are the singular values of identity m."""
+
+    U: Float[Array, "o r"]
+    s: Float[Array, " r"]
+    V: Float[Array, "i r"]
+    bias: Float[Array, " o"]
+
+    @property
+    @abc.abstractmethod
+    def masked(self) -> int:
+        """K: how many singular values differ between identities; they come last."""
+
+    @abc.abstractmethod
+    def separate(self) -> Float[Array, "m k"]:
+        """The last K singular values as each identity uses them; asked for only if K > 0."""
+
+    def spectra(self) -> Float[Array, "m r"]:
+        """Singular values of every identity, common ones first."""
+        common = self.s.size - self.masked
+        first = jnp.broadcast_to(self.s[:common], (self.identities, common))
+        return first if self.masked == 0 else jnp.concatenate([first, self.separate()], axis=1)
+
+    def dense(self) -> Float[Array, "m o i"]:
+        return jnp.einsum("or,mr,ir->moi", self.U, self.spectra(), self.V)
+
+    def dense_bias(self) -> Float[Array, "m o"]:
+        return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
+
+    def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
+        check_identity(self, x, identity)
+        if self.builds_matrices(x.shape, identity):
+            return self._matrices(x, identity) + self.bias
+        scaled = (x @ self.V) * select_rows(self.spectra(), identity)
+        return scaled @ self.U.T + self.bias
+
+    def builds_matrices(self, shape: tuple[int, ...], identity: Identity) -> bool:
+        """Whether building the matrices first is cheaper than the factored form, from shapes alone.
+
+        With n rows the factored form costs n r (i + o) products, m matrices cost m o r i once and n o i after that.
+        Roles that change from sample to sample would need m outputs per row, and for many identities the matrices
+        would fill the memory that Prism is there to save: both stay factored.
+        """
+        rows, (fan_out, rank), fan_in = math.prod(shape[:-1]), self.U.shape, self.V.shape[0]
+        if self.masked == 0:
+            return rows * (rank * (fan_in + fan_out) - fan_out * fan_in) > 4 * fan_out * rank * fan_in
+        if (identity is not None and identity.ndim > 1) or self.identities > 32:
+            return False
+        build = 4 * self.identities * fan_out * rank * fan_in  # forward and backward of the construction
+        return rows * (rank * (fan_in + fan_out) - fan_out * fan_in) > build
+
+    def _matrices(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a o"]:
+        if self.masked == 0:
+            return x @ ((self.V * self.s) @ self.U.T)
+        return apply_per_identity(x, self.dense(), identity)
+
+    def orthogonality(self) -> Float[Array, ""]:
+        """How far the columns of U and V are from orthonormal."""
+        return off_orthonormal(self.U) + off_orthonormal(self.V)
+
+
+def off_orthonormal(factor: Float[Array, "d r"]) -> Float[Array, ""]:
+    """||F^T F - I||_F^2 at full precision: TF32 noise would be as large as the residual."""
+    gram = jnp.matmul(factor.T, factor, precision=HIGHEST)
+    return jnp.sum((gram - jnp.eye(factor.shape[1])) ** 2)
+
+
+def initial_factors(
+    key: Key[Array, ""], fan_in: int, fan_out: int, init: str = "svd_of_torch"
+) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
+    """Factors of a matrix that starts as PyTorch's default, or of the alternatives (a) in SPEC 9.4."""
+    key_weight, key_left, key_right = jax.random.split(key, 3)
+    U, s, V = svd(uniform_weight(key_weight, fan_out, fan_in, fan_in=fan_in))
+    if init == "svd_of_orthogonal":  # all singular values equal: no binary mask can ever differ (SPEC 10.2)
+        return U, jnp.full_like(s, jnp.sqrt(jnp.mean(s**2))), V
+    if init == "random_orthonormal":
+        U = svd(jax.random.normal(key_left, (fan_out, s.size)))[0]
+        V = svd(jax.random.normal(key_right, (fan_in, s.size)))[0]
+    return U, s, V
+
+
+def svd(weight: Float[Array, "o i"]) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
+    """Thin SVD in float64 on the host: the same factors on every device, and float64 without JAX's global switch."""
+    fan_out, fan_in = weight.shape
+    rank = min(fan_out, fan_in)
+    shapes = tuple(
+        jax.ShapeDtypeStruct(shape, weight.dtype) for shape in ((fan_out, rank), (rank,), (fan_in, rank))
+    )
+
+    def on_host(matrix):
+        left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
+        return tuple(part.astype(matrix.dtype) for part in (left, values, np.swapaxes(right, -1, -2)))
+
+    return jax.pure_callback(on_host, shapes, weight, vmap_method="broadcast_all")
