@@ -98,9 +98,7 @@ def _write_rows(path: Path, rng, method: str, evaluations: int, seeds: int, inte
         for who in range(seeds):
             step = index * interval + int(rng.integers(0, 50)) * (index > 0)
             skill = 1 / (1 + np.exp(-(progress - onset[who]) * 12))
-            score = float(
-                np.clip(CEILING.get(method, 0.7) * talent[who] * skill + rng.normal(0, 0.025), 0, 1)
-            )
+            score = float(np.clip(CEILING.get(method, 0.7) * talent[who] * skill + rng.normal(0, 0.025), 0, 1))
             key = {"evaluation": index, "seed": who, "step": step}
             measured = {
                 "return": score,
@@ -111,10 +109,12 @@ def _write_rows(path: Path, rng, method: str, evaluations: int, seeds: int, inte
             if index:
                 loss = 0.4 * np.exp(-3 * progress) * rng.uniform(0.8, 1.2)
                 trains.append({
-                    **key, "loss": loss + 0.05, "td_loss": loss, "diversity": -0.4 * progress + rng.normal(0, 0.01),
+                    **key, "loss": loss + 0.05, "td_loss": loss,
+                    "diversity": -0.4 * progress + rng.normal(0, 0.01),
                     "orthogonality": 0.02 * np.exp(-6 * progress) * rng.uniform(0.8, 1.2),
                     "diversity_coefficient": 0.1 + progress * rng.uniform(0.8, 1.2),
-                    "epsilon": max(0.05, 1 - 4 * progress), "grad_norm": rng.uniform(0.5, 2.0) * (1 + progress),
+                    "epsilon": max(0.05, 1 - 4 * progress),
+                    "grad_norm": rng.uniform(0.5, 2.0) * (1 + progress),
                 })  # fmt: skip
         if index:
             seconds = 12.0 + rng.normal(0, 0.3)
@@ -135,11 +135,9 @@ def _write_spectra(folder: Path, rng, evaluations: int, seeds: int, agents: int,
         progress = index / max(evaluations - 1, 1)
         tensors, metadata = {}, {"evaluation": str(index), "steps": json.dumps([index * interval] * seeds)}
         for name, rank in LAYERS.items():
-            common = int(round(0.6 * rank))
+            common = round(0.6 * rank)
             metadata[f"common.{name}"] = str(common)
-            values = (
-                1.6 * np.exp(-2.5 * np.arange(rank) / rank) * (1 + 0.6 * progress * np.cos(np.arange(rank)))
-            )
+            values = 1.6 * np.exp(-2.5 * np.arange(rank) / rank) * (1 + 0.6 * progress * np.cos(np.arange(rank)))
             spectrum = np.tile(values, (seeds, agents, 1))
             on = thresholds[name] > 0.55 * progress
             on[..., :common] = True

@@ -46,13 +46,13 @@ def test_interval_of_one_seed_has_no_width():
 
 
 def test_interval_of_two_seeds_is_their_range():
-    # Resamples are {a,a}, {a,b}, {b,b} with probabilities 1/4, 1/2, 1/4: the 2.5% and 97.5% points are a and b.
+    # Resamples are {a,a}, {a,b}, {b,b} with probabilities 1/4, 1/2, 1/4: 2.5% and 97.5% points are a and b.
     interval = stats.bootstrap_interval([[0.0, 1.0]], seed=0)
     assert (interval.estimate, interval.low, interval.high) == pytest.approx((0.5, 0.0, 1.0))
 
 
 def test_strata_are_redrawn_apart():
-    # Each task has one seed, so no resample can change anything. Drawing from the pool would give a wide interval.
+    # Each task has one seed, so no resample can change anything. Drawing from the pool would.
     interval = stats.bootstrap_interval([[0.0], [10.0]], seed=0)
     assert (interval.estimate, interval.low, interval.high) == pytest.approx((5.0, 5.0, 5.0))
 

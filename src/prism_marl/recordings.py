@@ -158,9 +158,14 @@ def _scene(raw: dict[str, Any]) -> Scene:
     width, height = float(raw["width"]), float(raw["height"])
     if not (0 < width < math.inf and 0 < height < math.inf):
         raise ValueError("a scene has a finite, positive size")
-    shapes = tuple(Shape(**{**shape, "colour": int(shape["colour"])}) for shape in raw["shapes"])
+    shapes = tuple(_shape(shape) for shape in raw["shapes"])
     extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
     return Scene(width, height, shapes, bool(raw.get("grid", True)), str(raw.get("caption", "")), extra)
+
+
+def _shape(raw: dict[str, Any]) -> Shape:
+    place = {key: float(raw[key]) for key in ("x", "y", "size")}
+    return Shape(**{**raw, **place, "colour": int(raw["colour"])})
 
 
 def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:

@@ -1,5 +1,6 @@
 """Draw a ``Scene``: as text for the terminal, as an animated GIF, or as plain JSON for the web page."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,6 +109,8 @@ def write_gif(scenes: Sequence[Scene], path: str | Path, *, fps: float = 5.0) ->
         flat[0].save(part, "GIF", save_all=True, append_images=flat[1:], duration=pauses, loop=0, optimize=True)
         part.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
         raise UserError(f"render: cannot write '{path}': {error.strerror or error}; choose another file") from None
     return path
 

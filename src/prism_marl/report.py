@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from prism_marl import __version__, stats
-from prism_marl.plots import dash_indices, method_style, run_labels
-from prism_marl.recordings import LayerSpectra, Replay, Spectra, evenly_spaced
+from prism_marl.plots import METHODS, dash_indices, method_style, run_labels
+from prism_marl.recordings import LayerSpectra, Replay, evenly_spaced
 from prism_marl.results import Run, SeedCurve, load_runs, metric_names, on_common_grid
 
 SCRIPTS = ("core.js", "chart.js", "learning.js", "spectrum.js", "replay.js", "page.js")
@@ -34,7 +34,7 @@ _COUNTERS = ("episodes", "updates")  # numbers in an evaluation row that are not
 
 def write_report(runs: Sequence[Path], out: Path, title: str | None = None) -> Path:
     """Write the page for all runs at or below the given folders; ``out`` appears whole or not at all."""
-    page = render_page(load_runs(runs), title)
+    page = render_page(in_reading_order(load_runs(runs)), title)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp")
@@ -47,6 +47,13 @@ def write_report(runs: Sequence[Path], out: Path, title: str | None = None) -> P
         Path(name).unlink(missing_ok=True)
         raise
     return out
+
+
+def in_reading_order(runs: Sequence[Run]) -> list[Run]:
+    """Runs by task, and within a task by method, Prism first, so that every page lists them alike."""
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    rank = {method: index for index, method in enumerate(METHODS)}
+    return sorted(runs, key=lambda run: (tasks.index(run.task), rank.get(run.method, len(rank)), run.method))
 
 
 def render_page(runs: Sequence[Run], title: str | None = None) -> str:
@@ -100,7 +107,7 @@ def _run_data(run: Run, label: str, dash: int, reference: Run | None, count: int
         "curves": _evaluation_curves(run, 200 if count <= MANY else 100),
         "training": _training_curves(run.training, 200 if count <= MANY else 60),
         "timing": _timing(run),
-        "spectra": _spectra_data(run.spectra, SPECTRA_BYTES // count, notes),
+        "spectra": _spectra_data(run, SPECTRA_BYTES // count, notes),
         "replays": [_replay_data(replay) for replay in replays],
         "footprint": [
             {**vars(row), "colour": [method_style(row.method).light, method_style(row.method).dark]}
@@ -173,10 +180,12 @@ def _timing(run: Run) -> dict[str, float]:
     return {"seconds": of("seconds", np.sum), "rate": rate, "compile": compiling}
 
 
-def _spectra_data(spectra: Spectra | None, budget: int, notes: list[str]) -> dict[str, Any] | None:
+def _spectra_data(run: Run, budget: int, notes: list[str]) -> dict[str, Any] | None:
     """Spectra as one byte per value; seeds that do not fit the budget are left out and noted."""
+    spectra, sharing = run.spectra, run.config.get("sharing")
     if spectra is None:
         return None
+    by_role = isinstance(sharing, dict) and sharing.get("masks") == "role"  # masks per unit type, not per agent
     frames = evenly_spaced(spectra.steps.size, SPECTRA_FRAMES)
     per_seed = sum(frames.size * int(np.prod(layer.mask.shape[2:])) for layer in spectra.layers)
     available = spectra.layers[0].mask.shape[1]
@@ -186,6 +195,7 @@ def _spectra_data(spectra: Spectra | None, budget: int, notes: list[str]) -> dic
     return {
         "steps": _whole(spectra.steps[frames]),
         "seeds": seeds,
+        "word": "role" if by_role else "agent",
         "layers": [_layer_data(layer, frames, seeds) for layer in spectra.layers],
     }
 
@@ -257,7 +267,7 @@ def _lede(runs: Sequence[Run], data: Mapping[str, Any]) -> str:
 
 def _flat(value: Any, prefix: str = "") -> list[list[str]]:
     """Nested settings as [dotted name, text] rows."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and prefix.count(".") < 6:
         rows = [row for key, inner in value.items() for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))]
         return rows or ([[prefix, "none"]] if prefix else [])
     text = value if isinstance(value, str) else json.dumps(value)

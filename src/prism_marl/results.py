@@ -73,7 +73,8 @@ def find_runs(path: Path) -> list[Path]:
     found = {marker.parent for name in ("config.json", "eval.jsonl") for marker in path.rglob(name)}
     if not found:
         raise UserError(f"no runs in {path}: a run folder holds config.json and eval.jsonl")
-    return sorted(found)
+    # A folder inside a run (an exported policy, say) may hold a config.json of its own: it is no run.
+    return sorted(folder for folder in found if not found.intersection(folder.parents))
 
 
 def load_runs(paths: Iterable[Path]) -> list[Run]:

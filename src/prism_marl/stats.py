@@ -5,6 +5,7 @@ their random seed as an argument, so the same rows always give the same interval
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,22 +47,26 @@ def bootstrap_interval(
     if not arrays or any(len(array) == 0 for array in arrays):
         raise ValueError("every stratum needs at least one seed")
     pooled = np.concatenate(arrays)
-    draws = _stratified_draws([len(array) for array in arrays], resamples, seed)
-    # Order inside a resample does not matter and five seeds have only 126 combinations: compute each once.
-    distinct, which = np.unique(draws, axis=0, return_inverse=True)
+    distinct, which = _stratified_draws(tuple(len(array) for array in arrays), resamples, seed)
     estimates = interquartile_mean(pooled[distinct], axis=1)
-    return _percentiles(interquartile_mean(pooled), estimates[which.reshape(-1)], level)
+    return _percentiles(interquartile_mean(pooled), estimates[which], level)
 
 
-def _stratified_draws(sizes: Sequence[int], resamples: int, seed: int) -> NDArray[np.int64]:
-    """Row indices into the concatenated strata, ``[resamples, total]``; each stratum on its own."""
+@lru_cache(maxsize=16)
+def _stratified_draws(sizes: tuple[int, ...], resamples: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct resamples, as row indices into the concatenated strata, and which of them each draw is.
+
+    Order inside a resample does not matter and five seeds have only 126 combinations, so most draws repeat. The
+    draws do not depend on the data, and the runs of a report mostly have equally many seeds: hence the cache.
+    """
     rng = np.random.default_rng(seed)
     starts = np.cumsum([0, *sizes[:-1]])
     drawn = [
         start + np.sort(rng.integers(size, size=(resamples, size)), axis=1)
         for start, size in zip(starts, sizes, strict=True)
     ]
-    return np.concatenate(drawn, axis=1)
+    distinct, which = np.unique(np.concatenate(drawn, axis=1), axis=0, return_inverse=True)
+    return distinct, which.reshape(-1)
 
 
 def _percentiles(estimate: Any, resampled: FloatArray, level: float) -> Interval:

@@ -54,14 +54,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Foraging:
-    """One task; ``sight`` is how many cells a player sees on each side."""
+    """One task."""
 
     rows: int
     cols: int
     players: int
     foods: int
     coop: bool = False  # every food has the highest level that the players can load together
-    sight: int | None = None  # everything when None
+    sight: int | None = None  # how many cells a player sees on each side; None: everything
 
     @property
     def spec(self) -> EnvSpec:
@@ -161,13 +161,13 @@ class Foraging:
         """Discs for players, squares for food, both labelled with their level; a ring means loading."""
         s = State(*(x.tolist() for x in jax.device_get(state)))
         foods = zip(s.food_row, s.food_col, s.food_level, strict=True)
-        shapes = [Shape("square", c + 0.5, r + 0.5, 0.7, -1, str(n), "*") for r, c, n in foods if n > 0]
+        shapes = [Shape("square", c + 0.5, r + 0.5, 0.8, -1, str(n), "*") for r, c, n in foods if n > 0]
         cells = list(zip(s.row, s.col, strict=True))
         for i, (row, col) in enumerate(cells):
             # players may share a cell: spread them, so that all can be seen
             x = col + 0.5 + 0.15 * (2 * cells[:i].count((row, col)) - cells.count((row, col)) + 1)
             glyph = chr(ord("A") + i) if i < 26 else "@"
-            shapes.append(Shape("disc", x, row + 0.5, 0.7, i, str(s.level[i]), glyph, bool(s.loading[i])))
+            shapes.append(Shape("disc", x, row + 0.5, 0.8, i, str(s.level[i]), glyph, bool(s.loading[i])))
         collected = float(_collected(state))
         caption = f"step {s.clock}/{HORIZON}, {collected:.0%} of the food collected"
         extra = {"step": float(s.clock), "collected": collected}
@@ -192,7 +192,7 @@ class Foraging:
             near = jnp.abs(rows - cell // self.cols) + jnp.abs(cols - cell % self.cols) <= distance
             return jnp.where(near, 0, free), cell
 
-        return jax.lax.scan(take, priority, None, length=count, unroll=min(count, 8))
+        return jax.lax.scan(take, priority, None, length=count)
 
     def _enterable(self, state: State, row: Int[Array, " a"], col: Int[Array, " a"]) -> Bool[Array, " a"]:
         """Inside the grid and without food; other players do not matter."""
@@ -246,9 +246,8 @@ def _beside(state: State) -> Bool[Array, "a f"]:
 
 def _collected(state: State) -> Float[Array, ""]:
     """Share of the spawned foods that is eaten."""
-    spawned = state.food_row >= 0
-    eaten = spawned & (state.food_level == 0)
-    return jnp.sum(eaten) / jnp.maximum(jnp.sum(spawned), 1).astype(jnp.float32)
+    spawned, left = jnp.sum(state.food_row >= 0), jnp.sum(state.food_level > 0)
+    return (spawned - left) / jnp.maximum(spawned, 1).astype(jnp.float32)
 
 
 def _self_first(x: Int[Array, " a"]) -> Int[Array, "a a"]:
@@ -278,8 +277,7 @@ def _guess(variant: str) -> str:
 
 def make_lbf(variant: str) -> Foraging:
     """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>]``."""
-    shape = "(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?".replace("N", NUMBER)
-    found = re.fullmatch(shape, variant)
+    found = re.fullmatch("(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?".replace("N", NUMBER), variant)
     if found is None:
         raise UserError(
             f"task: 'lbf/{variant}' is not <rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>];"
@@ -290,8 +288,7 @@ def make_lbf(variant: str) -> Foraging:
 
     def check(field: str, value: int, low: int, high: int) -> None:
         if (near := min(max(value, low), high)) != value:
-            limits = f"must be {low} to {high}; try {near}"
-            raise UserError(f"task: 'lbf/{variant}' has {field} {value}, which {limits}")
+            raise UserError(f"task: 'lbf/{variant}' has {field} {value}, not {low} to {high}; try {near}")
 
     check("rows", rows, 3, LARGEST)
     check("cols", cols, 3, LARGEST)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.sharing.base import RoleLinear, Sharing
+from prism_marl.sharing.base import RoleLinear, Sharing, private
 
 
 class Norm(eqx.Module):
@@ -22,8 +22,8 @@ class MlpActor(eqx.Module):
     fc2: RoleLinear
     fc3: RoleLinear
     unused_norms: tuple[Norm, Norm] | None  # held but never applied: the published counts include them (SPEC 3.2)
-    clusters: Int[Array, " a"] | None
     by_role: bool = eqx.field(static=True)
+    clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
 
     def __call__(self, x: Float[Array, "*b a i"], role: Int[Array, "*b a"]) -> Float[Array, "*b a u"]:
         identity = role if self.by_role else self.clusters

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.sharing.base import Identity, RoleGate, RoleLinear, Sharing
+from prism_marl.sharing.base import Identity, RoleGate, RoleLinear, Sharing, private
 
 
 class RoleGRU(eqx.Module):
@@ -36,9 +36,9 @@ class RecurrentAgent(eqx.Module):
     fc2: RoleLinear
     fc3: RoleLinear
     fc4: RoleLinear
-    clusters: Int[Array, " a"] | None  # identity of each agent for cluster methods
     by_role: bool = eqx.field(static=True)
     width: int = eqx.field(static=True)
+    clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
 
     def initial(self, *shape: int) -> Float[Array, "*b a h"]:
         """The hidden state before the first observation; ``shape`` is batch and agents."""

@@ -1,11 +1,16 @@
 """Sharing methods. ``METHODS`` maps the name used on the command line to the settings class."""
 
 from prism_marl.errors import UserError, nearest
+from prism_marl.sharing.adaps import AdaPS
 from prism_marl.sharing.base import RoleLinear, Sharing, network_regularizers, role_layers
+from prism_marl.sharing.controls import FiLM, MultiHead, RandomSpectrum, SpectrumDelta
 from prism_marl.sharing.fups import FuPS, FuPSID
+from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
+from prism_marl.sharing.lorasa import LoRASA
 from prism_marl.sharing.nops import NoPS
 from prism_marl.sharing.prism import FuPSIDSVD, Prism
+from prism_marl.sharing.seps import SePS
 from prism_marl.sharing.snp import SNP
 
 METHODS: dict[str, type[Sharing]] = {
@@ -13,9 +18,17 @@ METHODS: dict[str, type[Sharing]] = {
     "fups": FuPS,
     "fups_id": FuPSID,
     "fups_id_svd": FuPSIDSVD,
+    "seps": SePS,
     "snp": SNP,
+    "adaps": AdaPS,
     "kaleidoscope": Kaleidoscope,
     "prism": Prism,
+    "hypermarl": HyperMARL,
+    "lorasa": LoRASA,
+    "spectrum_delta": SpectrumDelta,
+    "random_spectrum": RandomSpectrum,
+    "film": FiLM,
+    "multihead": MultiHead,
 }
 
 
@@ -30,14 +43,22 @@ def method(name: str) -> type[Sharing]:
 __all__ = [
     "METHODS",
     "SNP",
+    "AdaPS",
+    "FiLM",
     "FuPS",
     "FuPSID",
     "FuPSIDSVD",
+    "HyperMARL",
     "Kaleidoscope",
+    "LoRASA",
+    "MultiHead",
     "NoPS",
     "Prism",
+    "RandomSpectrum",
     "RoleLinear",
+    "SePS",
     "Sharing",
+    "SpectrumDelta",
     "method",
     "network_regularizers",
     "role_layers",

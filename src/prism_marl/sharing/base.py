@@ -154,9 +154,7 @@ class Sharing(abc.ABC):
     label: ClassVar[str]
     agent_id: ClassVar[bool] = True  # append a one-hot agent index to the input
     last_action: ClassVar[bool] = True  # append the last action where the task's preset asks for it
-    unused_norms: ClassVar[bool] = (
-        False  # published actor counts include two LayerNorms that are never applied
-    )
+    unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
 
     @abc.abstractmethod
     def linear(
@@ -204,7 +202,7 @@ class Sharing(abc.ABC):
         """Last word on the optimiser's updates, given the environment step: two-phase methods freeze parts here."""
         return updates
 
-    def validate(self) -> None:
+    def validate(self) -> None:  # noqa: B027 - most methods have nothing to check
         """Raise ``UserError`` for settings that cannot work."""
 
     def changed(self, **fields: Any) -> "Sharing":
@@ -222,15 +220,11 @@ def role_layers(network: Any) -> dict[str, RoleLinear]:
     return found
 
 
-def map_layers(
-    function: Callable[[int, Any], Any], network: Network, kinds: type | tuple[type, ...]
-) -> Network:
+def map_layers(function: Callable[[int, Any], Any], network: Network, kinds: type | tuple[type, ...]) -> Network:
     """A copy in which every layer of some kinds is ``function(place, layer)``; places count from 0 in field order."""
     leaves, structure = jax.tree.flatten(network, is_leaf=lambda node: isinstance(node, kinds))
     places = itertools.count()
-    return structure.unflatten(
-        [function(next(places), leaf) if isinstance(leaf, kinds) else leaf for leaf in leaves]
-    )
+    return structure.unflatten([function(next(places), leaf) if isinstance(leaf, kinds) else leaf for leaf in leaves])
 
 
 def network_regularizers(network: Any) -> dict[str, Float[Array, ""]]:

@@ -1,6 +1,6 @@
 """Kaleidoscope: every identity learns a threshold for every weight of a shared matrix (Li et al., NeurIPS 2024)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import equinox as eqx
@@ -16,16 +16,16 @@ from prism_marl.sharing.base import (
     Sharing,
     apply_per_identity,
     check_identity,
+    map_layers,
     pairwise_difference,
     private,
+    uniform_weight,
 )
 from prism_marl.sharing.estimators import step_function
 from prism_marl.sharing.fups import shared_linear
 
 
-def draw_thresholds(
-    key: Key[Array, ""], shape: tuple[int, ...], scale: float, shift: float
-) -> Float[Array, "..."]:
+def draw_thresholds(key: Key[Array, ""], shape: tuple[int, ...], scale: float, shift: float) -> Float[Array, "..."]:
     """Thresholds far below zero, so that sigmoid(t) starts near 0 and nearly nothing is masked."""
     return -(scale * jax.random.uniform(key, shape) + shift)
 
@@ -79,13 +79,9 @@ class Kaleidoscope(Sharing):
 
     def validate(self) -> None:
         if not 0 <= self.reset_ratio <= 1:
-            raise UserError(
-                f"sharing.reset_ratio: {self.reset_ratio} is outside [0, 1]; the authors use 0.1 to 0.5"
-            )
+            raise UserError(f"sharing.reset_ratio: {self.reset_ratio} is outside [0, 1]; the authors use 0.1 to 0.5")
         if self.window < 1:
-            raise UserError(
-                f"sharing.window: {self.window} is not a positive number of losses; the authors use 100"
-            )
+            raise UserError(f"sharing.window: {self.window} is not a positive number of losses; the authors use 100")
 
     def identities(self, agents: int, roles: int) -> int:
         return roles if self.by_role() else agents
@@ -95,6 +91,31 @@ class Kaleidoscope(Sharing):
 
     def penalties(self) -> Penalties:
         return Penalties(diversity=self.diversity, window=self.window)
+
+    def refresh_interval(self) -> int:
+        return self.reset_interval
+
+    def refresh(self, network, experience, key):
+        return map_layers(
+            lambda place, layer: self._reset(layer, jax.random.fold_in(key, place)), network, ThresholdLinear
+        )
+
+    def _reset(self, layer: ThresholdLinear, key: Key[Array, ""]) -> ThresholdLinear:
+        """Weights that every identity has masked out are drawn anew, each with probability ``reset_ratio``, together
+        with the thresholds of all identities (SPEC 5.6)."""
+        if not layer.resets:
+            return layer
+        key_chance, key_weight, key_threshold = jax.random.split(key, 3)
+        shape = layer.weight.shape
+        unused = jnp.all(layer.on() == 0, axis=0)
+        chosen = unused & jax.random.bernoulli(key_chance, self.reset_ratio, shape)
+        weight = uniform_weight(key_weight, *shape, fan_in=shape[1])
+        threshold = draw_thresholds(key_threshold, layer.threshold.shape, self.threshold_scale, self.threshold_shift)
+        return replace(
+            layer,
+            weight=jnp.where(chosen, weight, layer.weight),
+            threshold=jnp.where(chosen, threshold, layer.threshold),
+        )
 
     def linear(self, fan_in, fan_out, *, identities, key, kind, depth) -> RoleLinear:
         key_shared, key_threshold = jax.random.split(key)

@@ -37,9 +37,7 @@ class IndependentLinear(RoleLinear):
         return apply_per_identity(x, self.weight, identity) + select_rows(self.bias, identity)
 
 
-def independent_linear(
-    fan_in: int, fan_out: int, *, identities: int, key: Key[Array, ""]
-) -> IndependentLinear:
+def independent_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[Array, ""]) -> IndependentLinear:
     """One freshly drawn layer per identity."""
     key_weight, key_bias = jax.random.split(key)
     return IndependentLinear(

@@ -5,34 +5,30 @@ scales the other K by relu(|s| / max|s| - sigmoid(t_m)). One identity more costs
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from prism_marl.errors import UserError
 from prism_marl.sharing.base import (
-    Identity,
     Penalties,
     RoleLinear,
     Sharing,
-    apply_per_identity,
-    check_identity,
+    map_layers,
     pairwise_difference,
     private,
-    select_rows,
     uniform_weight,
 )
 from prism_marl.sharing.estimators import StraightThrough, step_function
 from prism_marl.sharing.fups import shared_linear
 from prism_marl.sharing.kaleidoscope import draw_thresholds
-
-HIGHEST = jax.lax.Precision.HIGHEST
+from prism_marl.sharing.resets import fresh_directions
+from prism_marl.sharing.spectral import HIGHEST, FactoredLinear, initial_factors
 
 
 @dataclass(frozen=True)
@@ -47,9 +43,7 @@ class Prism(Sharing):
     ortho: float = 0.01  # weight of the orthogonality term
     diversity: float = 5.0  # strength of the diversity term relative to the task loss
     masks: Literal["agent", "role"] = "agent"  # (l) one mask per agent, or per unit type
-    init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = (
-        "svd_of_torch"  # (a) U, s, V at start
-    )
+    init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # (a) U, s, V at start
     common_part: Literal["leading", "trailing", "random"] = "leading"  # (b) which singular values are common
     threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
     threshold_shift: float = 5.0
@@ -57,9 +51,7 @@ class Prism(Sharing):
     div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
     div_mode: Literal["adaptive", "fixed"] = "adaptive"  # (f) scale diversity to the task loss, or use it raw
     window: int = 100  # losses averaged by the adaptive coefficient
-    spectrum_abs: bool = (
-        True  # (g) normalise |s|; False is the paper to the letter: a negative s never comes back
-    )
+    spectrum_abs: bool = True  # (g) normalise |s|; False is the paper to the letter: a negative s never comes back
     detach_max: bool = False  # (h) treat max|s| as a constant
     layer_base: float = 1.0  # (i) layer l counts layer_base**l in the diversity term
     ortho_norm: Literal["sum", "r2"] = "sum"  # (j) plain sum, or each term divided by r squared
@@ -71,13 +63,9 @@ class Prism(Sharing):
     def validate(self) -> None:
         if not 0 <= self.common <= 1:
             near = min(max(self.common, 0.0), 1.0) if math.isfinite(self.common) else 0.5
-            raise UserError(
-                f"sharing.common: {self.common} is outside [0, 1]; the nearest valid value is {near}"
-            )
+            raise UserError(f"sharing.common: {self.common} is outside [0, 1]; the nearest valid value is {near}")
         if self.window < 1:
-            raise UserError(
-                f"sharing.window: {self.window} is not a positive number of losses; the default is 100"
-            )
+            raise UserError(f"sharing.window: {self.window} is not a positive number of losses; the default is 100")
         if not 0 <= self.reset_ratio <= 1:
             raise UserError(f"sharing.reset_ratio: {self.reset_ratio} is outside [0, 1]; the default is 0.5")
 
@@ -94,6 +82,17 @@ class Prism(Sharing):
             window=self.window,
             fixed=(("orthogonality", self.ortho), ("frobenius", self.frob_decay)),
         )
+
+    def refresh_interval(self) -> int:
+        return self.reset_interval
+
+    def refresh(self, network, experience, key):
+        return map_layers(lambda place, layer: layer.revived(jax.random.fold_in(key, place)), network, SpectralLinear)
+
+    def thresholds(self, key: Key[Array, ""], identities: int, masked: int) -> Float[Array, "m k"]:
+        """Starting values. Adam moves what is stored by lr, hence the threshold itself by threshold_rate * lr."""
+        drawn = draw_thresholds(key, (identities, masked), self.threshold_scale, self.threshold_shift)
+        return drawn / self.threshold_rate
 
     def masked(self, rank: int) -> int:
         """K = floor((1 - common) * r), in exact arithmetic: 0.4 * 25 must not become 9.99."""
@@ -124,21 +123,16 @@ class FuPSIDSVD(Sharing):
         )
 
 
-class SpectralLinear(RoleLinear):
-    """y = ((x V) * s_m) U^T + b."""
+class SpectralLinear(FactoredLinear):
+    """Every identity scales the last K singular values by its own mask."""
 
-    U: Float[Array, "o r"]
-    s: Float[Array, " r"]
-    V: Float[Array, "i r"]
-    bias: Float[Array, " o"]
+    settings: Prism = eqx.field(static=True)
     threshold: Float[Array, "m k"] = private()
     identities: int = eqx.field(static=True)
-    settings: Prism = eqx.field(static=True)
     layer_weight: float = eqx.field(static=True, default=1.0)
 
     @property
     def masked(self) -> int:
-        """K: how many singular values each identity masks."""
         return self.threshold.shape[-1]
 
     def _headroom(self) -> Float[Array, "m k"]:
@@ -150,48 +144,8 @@ class SpectralLinear(RoleLinear):
             peak = jax.lax.stop_gradient(peak)
         return size / (peak + 1e-12) - jax.nn.sigmoid(self.settings.threshold_rate * self.threshold)
 
-    def spectra(self) -> Float[Array, "m r"]:
-        """Singular values of every identity, common ones first."""
-        common = self.s.size - self.masked
-        if self.masked == 0:
-            return jnp.broadcast_to(self.s, (self.identities, self.s.size))
-        separate = self.s[common:] * jax.nn.relu(self._headroom())
-        return jnp.concatenate(
-            [jnp.broadcast_to(self.s[:common], (self.identities, common)), separate], axis=1
-        )
-
-    def dense(self) -> Float[Array, "m o i"]:
-        return jnp.einsum("or,mr,ir->moi", self.U, self.spectra(), self.V)
-
-    def dense_bias(self) -> Float[Array, "m o"]:
-        return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
-
-    def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
-        check_identity(self, x, identity)
-        if self.builds_matrices(x.shape, identity):
-            return self._matrices(x, identity) + self.bias
-        scaled = (x @ self.V) * select_rows(self.spectra(), identity)
-        return scaled @ self.U.T + self.bias
-
-    def builds_matrices(self, shape: tuple[int, ...], identity: Identity) -> bool:
-        """Whether building the matrices first is cheaper than the factored form, from shapes alone.
-
-        With n rows the factored form costs n r (i + o) products, m matrices cost m o r i once and n o i after that.
-        Roles that change from sample to sample would need m outputs per row, and for many identities the matrices
-        would fill the memory that Prism is there to save: both stay factored.
-        """
-        rows, (fan_out, rank), fan_in = math.prod(shape[:-1]), self.U.shape, self.V.shape[0]
-        if self.masked == 0:
-            return rows * (rank * (fan_in + fan_out) - fan_out * fan_in) > 4 * fan_out * rank * fan_in
-        if (identity is not None and identity.ndim > 1) or self.identities > 32:
-            return False
-        build = 4 * self.identities * fan_out * rank * fan_in  # forward and backward of the construction
-        return rows * (rank * (fan_in + fan_out) - fan_out * fan_in) > build
-
-    def _matrices(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a o"]:
-        if self.masked == 0:
-            return x @ ((self.V * self.s) @ self.U.T)
-        return apply_per_identity(x, self.dense(), identity)
+    def separate(self) -> Float[Array, "m k"]:
+        return self.s[self.s.size - self.masked :] * jax.nn.relu(self._headroom())
 
     def on(self) -> Float[Array, "m k"]:
         """1 where an identity uses a direction, with the straight-through gradient on the thresholds."""
@@ -211,11 +165,9 @@ class SpectralLinear(RoleLinear):
 
     def regularizers(self) -> dict[str, Float[Array, ""]]:
         scale = self.s.size**-2 if self.settings.ortho_norm == "r2" else 1.0
-        terms = {"orthogonality": scale * (off_orthonormal(self.U) + off_orthonormal(self.V))}
+        terms = {"orthogonality": scale * self.orthogonality()}
         if self.settings.frob_decay:
-            gram = jnp.matmul(self.U.T, self.U, precision=HIGHEST) * jnp.matmul(
-                self.V.T, self.V, precision=HIGHEST
-            )
+            gram = jnp.matmul(self.U.T, self.U, precision=HIGHEST) * jnp.matmul(self.V.T, self.V, precision=HIGHEST)
             terms["frobenius"] = 0.5 * jnp.einsum("p,pq,q->", self.s, gram, self.s, precision=HIGHEST)
         return terms
 
@@ -225,11 +177,25 @@ class SpectralLinear(RoleLinear):
             return self.spectra(), common
         return self.spectra(), jnp.concatenate([common, self._headroom() > 0], axis=1)
 
-
-def off_orthonormal(factor: Float[Array, "d r"]) -> Float[Array, ""]:
-    """||F^T F - I||_F^2 at full precision: TF32 noise would be as large as the residual."""
-    gram = jnp.matmul(factor.T, factor, precision=HIGHEST)
-    return jnp.sum((gram - jnp.eye(factor.shape[1])) ** 2)
+    def revived(self, key: Key[Array, ""]) -> "SpectralLinear":
+        """Directions that every identity has switched off come back, each with probability ``reset_ratio``: unit
+        vectors orthogonal to all others, a middling singular value, fresh thresholds."""
+        if self.masked == 0:
+            return self
+        key_chance, key_left, key_right, key_threshold = jax.random.split(key, 4)
+        dead = jnp.all(self._headroom() <= 0, axis=0)
+        chosen = dead & jax.random.bernoulli(key_chance, self.settings.reset_ratio, dead.shape)
+        common = self.s.size - self.masked
+        columns = jnp.concatenate([jnp.zeros(common, bool), chosen])
+        middling = jnp.median(jnp.abs(self.s[common:]))
+        fresh = self.settings.thresholds(key_threshold, self.identities, self.masked)
+        return replace(
+            self,
+            U=fresh_directions(key_left, self.U, columns),
+            s=jnp.where(columns, middling, self.s),
+            V=fresh_directions(key_right, self.V, columns),
+            threshold=jnp.where(chosen, fresh, self.threshold),
+        )
 
 
 def spectral_linear(
@@ -237,50 +203,20 @@ def spectral_linear(
 ) -> SpectralLinear:
     """A factorised layer that starts as the dense one would: the SVD of PyTorch's default initial matrix."""
     key_weight, key_bias, key_threshold, key_order = jax.random.split(key, 4)
-    U, s, V = _initial_factors(key_weight, fan_in, fan_out, settings.init)
+    U, s, V = initial_factors(key_weight, fan_in, fan_out, settings.init)
     rank = min(fan_in, fan_out)
-    masked = settings.masked(rank)
     if settings.common_part == "trailing":  # the common block always comes first: put the small ones there
         U, s, V = U[:, ::-1], s[::-1], V[:, ::-1]
     elif settings.common_part == "random":
         order = jax.random.permutation(key_order, rank)
         U, s, V = U[:, order], s[order], V[:, order]
-    thresholds = draw_thresholds(
-        key_threshold, (identities, masked), settings.threshold_scale, settings.threshold_shift
-    )
     return SpectralLinear(
         U=U,
         s=s,
         V=V,
         bias=uniform_weight(key_bias, fan_out, fan_in=fan_in),
-        threshold=thresholds / settings.threshold_rate,  # Adam moves t / rate by lr, hence t by rate * lr
+        threshold=settings.thresholds(key_threshold, identities, settings.masked(rank)),
         identities=identities,
         settings=settings,
         layer_weight=settings.layer_base**depth,
     )
-
-
-def _initial_factors(key: Key[Array, ""], fan_in: int, fan_out: int, init: str):
-    key_weight, key_left, key_right = jax.random.split(key, 3)
-    U, s, V = svd(uniform_weight(key_weight, fan_out, fan_in, fan_in=fan_in))
-    if init == "svd_of_orthogonal":  # all singular values equal: no binary mask can ever differ (SPEC 10.2)
-        return U, jnp.full_like(s, jnp.sqrt(jnp.mean(s**2))), V
-    if init == "random_orthonormal":
-        U = svd(jax.random.normal(key_left, (fan_out, s.size)))[0]
-        V = svd(jax.random.normal(key_right, (fan_in, s.size)))[0]
-    return U, s, V
-
-
-def svd(weight: Float[Array, "o i"]) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
-    """Thin SVD in float64 on the host: the same factors on every device, and float64 without JAX's global switch."""
-    fan_out, fan_in = weight.shape
-    rank = min(fan_out, fan_in)
-    shapes = tuple(
-        jax.ShapeDtypeStruct(shape, weight.dtype) for shape in ((fan_out, rank), (rank,), (fan_in, rank))
-    )
-
-    def on_host(matrix):
-        left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
-        return tuple(part.astype(matrix.dtype) for part in (left, values, np.swapaxes(right, -1, -2)))
-
-    return jax.pure_callback(on_host, shapes, weight, vmap_method="broadcast_all")

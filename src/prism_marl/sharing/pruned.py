@@ -52,8 +52,8 @@ def pruned_linear(
     if kind in ("input", "recurrent", "values"):
         return shared
     if kind == "actions" and not prune_actions:
-        return NodeMaskedLinear(shared, jnp.ones((identities, fan_out), bool), identities)
-    return NodeMaskedLinear(shared, draw(key_mask, fan_out), identities)
+        return NodeMaskedLinear(shared=shared, mask=jnp.ones((identities, fan_out), bool), identities=identities)
+    return NodeMaskedLinear(shared=shared, mask=draw(key_mask, fan_out), identities=identities)
 
 
 def pruned_gate(size: int, *, key: Key[Array, ""], draw: DrawMask) -> RoleGate:

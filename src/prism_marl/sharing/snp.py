@@ -22,9 +22,7 @@ class SNP(Sharing):
     method: Literal["snp"] = "snp"
     ratio: float = 0.1  # share of nodes that each agent loses
     exact: bool = False  # prune exactly round(ratio * width) nodes instead of each with that probability
-    prune_output: bool = (
-        False  # also mask continuous action nodes: literal, but a masked actuator never moves
-    )
+    prune_output: bool = False  # also mask continuous action nodes: literal, but a masked actuator never moves
 
     def validate(self) -> None:
         if not 0 <= self.ratio < 1:

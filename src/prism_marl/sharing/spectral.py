@@ -105,9 +105,7 @@ def svd(weight: Float[Array, "o i"]) -> tuple[Float[Array, "o r"], Float[Array, 
     """Thin SVD in float64 on the host: the same factors on every device, and float64 without JAX's global switch."""
     fan_out, fan_in = weight.shape
     rank = min(fan_out, fan_in)
-    shapes = tuple(
-        jax.ShapeDtypeStruct(shape, weight.dtype) for shape in ((fan_out, rank), (rank,), (fan_in, rank))
-    )
+    shapes = tuple(jax.ShapeDtypeStruct(shape, weight.dtype) for shape in ((fan_out, rank), (rank,), (fan_in, rank)))
 
     def on_host(matrix):
         left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)

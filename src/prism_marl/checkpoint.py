@@ -1,0 +1,138 @@
+"""The whole training state in one file: safetensors with a checksum, written under a temporary name and renamed."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from prism_marl.errors import UserError
+
+FORMAT = "1"
+KEEP = 2  # the newest and the one before: a damaged file never costs the run
+
+State = TypeVar("State")
+
+
+def save(folder: Path, number: int, state: Any, notes: dict[str, Any]) -> Path:
+    """Write checkpoint ``number`` and drop all but the newest ``KEEP``."""
+    tensors = flatten(state)
+    metadata = {"format": FORMAT, "digest": _digest(tensors), "notes": json.dumps(notes)}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:08d}.safetensors"
+    write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
+    for old in paths(folder)[KEEP:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def paths(folder: Path) -> list[Path]:
+    """Checkpoints, newest first."""
+    return sorted(
+        (p for p in folder.glob("*.safetensors") if p.stem.isdigit()), key=lambda p: int(p.stem), reverse=True
+    )
+
+
+def load_newest(folder: Path, like: State) -> tuple[State, dict[str, Any], list[str]] | None:
+    """The newest checkpoint that is whole, its notes, and a sentence for each damaged one that was passed over."""
+    complaints: list[str] = []
+    found = paths(folder)
+    for path in found:
+        try:
+            state, notes = load(path, like)
+            return state, notes, complaints
+        except UserError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise UserError(f"{complaints[0]}; no other checkpoint in {folder} is whole: start in a new folder", code=1)
+    return None
+
+
+def load(path: Path, like: State) -> tuple[State, dict[str, Any]]:
+    """Read one checkpoint into the structure of ``like`` (arrays or shapes)."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        notes = json.loads(metadata.get("notes", "null"))
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+        raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
+    if metadata.get("format") != FORMAT:
+        raise UserError(
+            f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
+        )
+    if metadata.get("digest") != _digest(tensors) or not isinstance(notes, dict):
+        raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
+    return unflatten(tensors, like, path.name), notes
+
+
+def flatten(state: Any) -> dict[str, np.ndarray]:
+    """Every array by its path; random keys as their numbers."""
+    return {_name(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State:
+    """Put arrays back; a missing, extra or differently shaped one is refused by name."""
+    expected = jax.tree_util.tree_leaves_with_path(like)
+    names = [_name(path) for path, _ in expected]
+    strange = sorted(set(tensors) ^ set(names))
+    if strange:
+        raise UserError(f"checkpoint {source} does not fit this experiment: '{strange[0]}' has no counterpart", code=1)
+    leaves = []
+    for name, (_, leaf) in zip(names, expected, strict=True):
+        value = tensors[name]
+        key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        shape, dtype = (value.shape[: len(leaf.shape)], value.dtype) if key else (value.shape, value.dtype)
+        if tuple(shape) != tuple(leaf.shape) or (not key and dtype != leaf.dtype):
+            raise UserError(
+                f"checkpoint {source} does not fit this experiment: '{name}' is {dtype}{list(shape)}, "
+                f"expected {leaf.dtype}{list(leaf.shape)}",
+                code=1,
+            )
+        leaves.append(jax.random.wrap_key_data(value) if key else jax.numpy.asarray(value))
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Readers see the old file or the new one, never a part; a full disk leaves the old one in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)  # the new name itself must survive a power cut
+        finally:
+            os.close(directory)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); free some space or choose another folder", code=1
+        ) from None
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.ascontiguousarray(jax.device_get(leaf))
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _digest(tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        value = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name}:{value.dtype}:{value.shape};".encode())
+        digest.update(value.reshape(-1).view(np.uint8).data if value.size else b"")
+    return digest.hexdigest()

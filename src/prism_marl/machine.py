@@ -1,0 +1,75 @@
+"""What a result was computed with, and what the machine can still hold."""
+
+import contextlib
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import equinox
+import jax
+import numpy
+import optax
+
+from prism_marl import __version__
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions, device and commit, kept with every run."""
+    device = jax.devices()[0]
+    return {
+        "prism_marl": __version__,
+        "jax": jax.__version__,
+        "equinox": equinox.__version__,
+        "optax": optax.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": device.device_kind,
+        "platform": device.platform,
+        "cores": usable_cores(),
+        "commit": _commit(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_bytes() -> int | None:
+    """Free memory of the device that will train, where the system tells."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    return None
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between starts; ``PRISM_MARL_CACHE`` moves them, an empty value turns it off."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla"
+    folder = os.environ.get("PRISM_MARL_CACHE", str(default))
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _commit() -> str | None:
+    """The commit of this source tree, when it is one and git is there."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,190 @@
+// The spectrum explorer: every agent's masked singular values, and how far the masks have moved apart.
+
+const SIZE_RAMP = [["#a9d3df", "#69b0c6", "#2f80b2", "#284b96", "#241a5c"], ["#1d3350", "#22577f", "#2f8aa0", "#74c69d", "#f3f0a1"]];
+const APART_RAMP = [["#fdf6ee", "#fbd9b0", "#f2a65e", "#d8661c", "#8f2f06"], ["#1a1d22", "#4a2c18", "#8f4513", "#d9781f", "#ffd08a"]];
+
+function rampColour(ramp, share) {
+  const stops = shade(ramp).map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  const place = Math.max(0, Math.min(1, share)) * (stops.length - 1);
+  const index = Math.min(stops.length - 2, Math.floor(place));
+  const mixed = stops[index].map((part, i) => Math.round(part + (stops[index + 1][i] - part) * (place - index)));
+  return `rgb(${mixed.join(",")})`;
+}
+function rampBar(ramp) { return make("i", { style: { background: `linear-gradient(90deg, ${shade(ramp).join(",")})` } }); }
+
+function decode(text) { return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)); }
+
+function spectrumSection(section, run) {
+  const spectra = run.spectra;
+  if (!spectra || !spectra.steps.length) return false;
+  const layers = spectra.layers.map((layer) => ({ ...layer, cells: decode(layer.bytes), seeds: spectra.seeds, word: spectra.word }));
+  const state = { frame: spectra.steps.length - 1, seed: 0 };
+  const readout = make("span", { class: "readout" });
+  const views = layers.map((layer) => layerView(layer, state));
+  const chartHost = make("div", { class: "chart" });
+  const keys = make("div", { class: "keys" });
+  let chart = null;
+  const controls = player({
+    count: spectra.steps.length, start: state.frame, delay: 140, label: "Training time",
+    onFrame: (frame) => {
+      state.frame = frame;
+      readout.replaceChildren("step ", make("b", { text: whole(spectra.steps[frame]) }));
+      for (const view of views) view.paint();
+      chart?.setNow(spectra.steps[frame]);
+      return "step " + whole(spectra.steps[frame]);
+    },
+  });
+  const seeds = make("select", { "aria-label": "Seed" }, ...Array.from({ length: spectra.seeds }, (_, i) => make("option", { value: i, text: "seed " + i })));
+  seeds.addEventListener("change", () => { state.seed = Number(seeds.value); controls.refresh(); });
+  const key = make("div", { class: "bar" });
+  section.append(make("h2", { text: "Spectrum explorer" }),
+    make("div", { class: "bar" }, controls.button, controls.slider, readout, spectra.seeds > 1 ? seeds : null),
+    make("div", { class: "panel" }, key, make("div", { class: "layers" }, ...views.map((view) => view.node))),
+    caption("Who uses which direction.", "Each row is an agent (or a role, where roles carry the masks), each column a singular direction of the layer, coloured by its singular value and empty where it is switched off. Left of the gap all agree by design; look right of it for columns that one row keeps and another drops. The square counts, for each pair of rows, the percentage of own directions on which they differ."),
+    make("div", { class: "panel", style: { marginTop: "18px" } }, make("h3", { text: `Mean distance between the masks of two ${spectra.word}s` }), keys, chartHost),
+    caption("Specialisation over training.", "Mean over pairs and over all seeds, one line per layer; the band spans the seeds. A line that leaves zero marks the moment a layer stops being shared by everyone; click anywhere to move the explorer there."));
+  figure(chartHost, () => {
+    paintKey(key);
+    keys.replaceChildren(...layers.map((layer, index) => make("span", {}, lineSample(agentColour(index + 4), index), layer.name)));
+    chart = lineChart(chartHost, {
+      series: layers.map((layer, index) => ({ name: layer.name, colour: agentColour(index + 4), x: spectra.steps, ...layer.apart, dash: index % 4, faint: true })),
+      height: 210, xLabel: "environment steps", endLabels: true, floor: 0, label: "Mean pairwise mask distance per layer; arrow keys read values, Enter moves the explorer",
+      onPick: (x) => controls.go(nearest(spectra.steps, x)),
+    });
+    controls.refresh();
+  });
+  return true;
+}
+
+function paintKey(key) {
+  key.replaceChildren(
+    make("span", { class: "ramp" }, make("i", { class: "off" }), "off", rampBar(SIZE_RAMP), "small to large singular value"),
+    make("span", { class: "ramp push" }, "masks equal", rampBar(APART_RAMP), "all different"));
+}
+
+function layerView(layer, state) {
+  const heat = make("canvas", { role: "img" }), pair = make("canvas", { role: "img" });
+  const own = layer.rank - layer.common;
+  const count = make("span");
+  const node = make("div", { class: "layer" },
+    make("div", {}, make("h3", { text: layer.name }, make("span", { text: `${layer.rank} directions: ${layer.common} common, ${own} of each ${layer.word}'s own` })), heat),
+    make("div", { class: "pair" }, make("h3", {}, "masks differ", count), pair));
+  const at = (agent, direction) => layer.cells[((state.frame * layer.seeds + state.seed) * layer.agents + agent) * layer.rank + direction];
+  const distance = (a, b) => {
+    let differ = 0;
+    for (let d = layer.common; d < layer.rank; d++) differ += (at(a, d) === 0) !== (at(b, d) === 0);
+    return own ? differ / own : 0;
+  };
+  const paint = () => {
+    paintHeat(heat, layer, at);
+    const mean = paintPairs(pair, layer, distance);
+    count.textContent = percent(mean);
+    heat.setAttribute("aria-label", `Masked singular values of ${layer.name}, ${plural(layer.agents, layer.word)}`);
+    pair.setAttribute("aria-label", `Masks of two ${layer.word}s differ on ${percent(mean)} of their own directions on average`);
+  };
+  readHeat(heat, layer, at);
+  readPairs(pair, layer, distance);
+  return { node, paint };
+}
+
+function surface(canvas, height) {
+  const width = Math.max(120, canvas.clientWidth || canvas.parentElement.clientWidth || 300), ratio = devicePixelRatio || 1;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = height + "px";
+  }
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  pen.font = "11px " + cssColour("--sans");
+  pen.textBaseline = "middle";
+  return { pen, width };
+}
+
+// The square stands beside the heat map, row by row, so both use the same height.
+function rowHeight(layer) { return Math.max(5, Math.min(26, 190 / layer.agents)); }
+
+// Where the cells of a heat map lie; drawing and pointing must agree on it.
+function heatPlan(layer, width) {
+  const row = rowHeight(layer), left = 56, right = 42;
+  const gap = layer.common > 0 && layer.common < layer.rank ? 8 : 0;
+  const cell = (width - left - right - gap) / layer.rank;
+  return { row, left, right, gap, cell, x: (d) => left + d * cell + (d >= layer.common ? gap : 0) };
+}
+
+function paintHeat(canvas, layer, at) {
+  const row = rowHeight(layer);
+  const { pen, width } = surface(canvas, layer.agents * row + 4);
+  const plan = heatPlan(layer, width);
+  const line = plan.cell >= 5 ? 1 : 0, between = row >= 10 ? 2 : 0;
+  const off = cssColour("--off"), mark = cssColour("--off-mark"), ink = cssColour("--soft");
+  for (let agent = 0; agent < layer.agents; agent++) {
+    const y = 2 + agent * row;
+    let on = 0;
+    for (let d = 0; d < layer.rank; d++) {
+      const code = at(agent, d), x = Math.round(plan.x(d)), end = Math.round(plan.x(d) + plan.cell);
+      on += code > 0;
+      pen.fillStyle = code ? rampColour(SIZE_RAMP, (code - 1) / 254) : off;
+      pen.fillRect(x, y, Math.max(1, end - x - line), row - between);
+      if (!code && plan.cell >= 4 && row >= 10) {
+        pen.fillStyle = mark;
+        pen.fillRect((x + end - line) / 2 - 1, y + (row - between) / 2 - 1, 2, 2);
+      }
+    }
+    if (row < 10) continue;
+    pen.fillStyle = agentColour(agent);
+    pen.fillRect(0, y + (row - between) / 2 - 4, 8, 8);
+    pen.fillStyle = ink;
+    pen.textAlign = "left";
+    pen.fillText(layer.word + " " + (agent + 1), 12, y + (row - between) / 2 + 0.5, plan.left - 14);
+    pen.textAlign = "right";
+    pen.fillText(on + " on", width, y + (row - between) / 2 + 0.5);
+  }
+}
+
+function readHeat(canvas, layer, at) {
+  canvas.addEventListener("pointermove", (event) => {
+    const rect = canvas.getBoundingClientRect(), plan = heatPlan(layer, rect.width);
+    const agent = Math.floor((event.clientY - rect.top - 2) / plan.row);
+    const x = event.clientX - rect.left;
+    let direction = Math.floor((x - plan.left) / plan.cell);
+    if (direction >= layer.common) direction = Math.max(layer.common, Math.floor((x - plan.left - plan.gap) / plan.cell));
+    if (agent < 0 || agent >= layer.agents || direction < 0 || direction >= layer.rank) return hideTip();
+    const code = at(agent, direction);
+    const size = code ? "|s| = " + short(((code - 1) / 254) * layer.top) : "switched off";
+    return showTip(event.clientX, event.clientY,
+      make("div", { text: `${layer.name}, ${layer.word} ${agent + 1}` }),
+      make("div", { text: `direction ${direction + 1}, ${direction < layer.common ? "common" : "own"}: ${size}` }));
+  });
+  canvas.addEventListener("pointerleave", hideTip);
+}
+
+function pairCell(layer, width) { return Math.min(rowHeight(layer), width / layer.agents); }
+
+function paintPairs(canvas, layer, distance) {
+  const { pen, width } = surface(canvas, layer.agents * rowHeight(layer) + 4);
+  const cell = pairCell(layer, width);
+  let total = 0;
+  for (let a = 0; a < layer.agents; a++) for (let b = 0; b < layer.agents; b++) {
+    const apart = a === b ? 0 : distance(a, b);
+    total += apart;
+    pen.fillStyle = a === b ? cssColour("--off") : rampColour(APART_RAMP, apart);
+    pen.fillRect(Math.round(b * cell), 2 + Math.round(a * cell), Math.ceil(cell) - 2, Math.ceil(cell) - 2);
+    if (cell < 24) continue;
+    pen.textAlign = "center";
+    pen.fillStyle = a === b ? agentColour(a) : isDark() ? (apart > 0.7 ? "#1a1206" : "#f0e6da") : apart > 0.55 ? "#fff" : "#3a2a1a";
+    pen.fillText(a === b ? "■" : Math.round(100 * apart), (b + 0.5) * cell - 1, (a + 0.5) * cell + 2);
+  }
+  return layer.agents > 1 ? total / (layer.agents * (layer.agents - 1)) : 0;
+}
+
+function readPairs(canvas, layer, distance) {
+  canvas.addEventListener("pointermove", (event) => {
+    const rect = canvas.getBoundingClientRect(), cell = pairCell(layer, rect.width);
+    const a = Math.floor((event.clientY - rect.top - 2) / cell), b = Math.floor((event.clientX - rect.left) / cell);
+    if (a < 0 || b < 0 || a >= layer.agents || b >= layer.agents || a === b) return hideTip();
+    return showTip(event.clientX, event.clientY, make("div", { text: `${layer.word}s ${a + 1} and ${b + 1} differ on ${percent(distance(a, b))} of ${layer.rank - layer.common} directions` }));
+  });
+  canvas.addEventListener("pointerleave", hideTip);
+}

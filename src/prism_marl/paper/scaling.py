@@ -1,0 +1,115 @@
+"""The agent-scaling study: what a team of 2 to 1024 agents shares, and what every agent adds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, StrMethodFormatter
+
+from prism_marl.errors import UserError
+from prism_marl.paper.budgets import SCALING_TASK, SCALING_WIDTH, count
+from prism_marl.plots import STYLE, method_style
+from prism_marl.presets import method_settings
+
+AGENTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+STUDIED = ("kaleidoscope", "nops", "snp", "fups_id", "prism")  # later ones are drawn on top
+MARKS = {  # where two lines coincide, the upper one is dashed
+    "kaleidoscope": ("s", "-"),
+    "nops": ("X", (0, (2, 2))),
+    "snp": ("^", "-"),
+    "fups_id": ("D", (0, (2, 2))),
+    "prism": ("o", "-"),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One method at one number of agents."""
+
+    method: str
+    agents: int
+    shared: int
+    private: int
+    ratio: float
+
+
+def scaling_study() -> list[Point]:
+    """Counted for every method and every number of agents; nothing is allocated."""
+    points = []
+    for method in STUDIED:
+        for agents in AGENTS:
+            task = SCALING_TASK.format(agents=agents)
+            size = count(task, method_settings(task, method), SCALING_WIDTH)
+            points.append(Point(method, agents, size.shared, size.private, size.ratio))
+    return points
+
+
+def scaling_figure(points: Sequence[Point]) -> Figure:
+    """Shared parameters and overhead against the number of agents, both logarithmic."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7.4, 3.4), layout="constrained")
+        shared, private = figure.subplots(1, 2)
+        _draw(shared, points, lambda point: point.shared, "NoPS shares nothing")
+        _draw(private, points, lambda point: point.private, "FuPS+ID adds nothing")
+        shared.set(title="Shared by all agents", ylabel="parameters")
+        shared.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        private.set(title="Overhead: owned by single agents", ylabel="parameters and mask entries")
+        handles = {line.get_label(): line for axis in (shared, private) for line in axis.get_lines()}
+        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=len(STUDIED))
+    return figure
+
+
+def _draw(axis: Axes, points: Sequence[Point], value: Callable[[Point], int], remark: str) -> None:
+    for layer, method in enumerate(STUDIED):
+        drawn = [(point.agents, value(point)) for point in points if point.method == method and value(point) > 0]
+        if not drawn:  # a logarithmic axis has no zero: the remark says so instead
+            continue
+        style, (marker, dashes) = method_style(method), MARKS[method]
+        axis.plot(
+            *zip(*drawn, strict=True),
+            color=style.light,
+            label=style.label,
+            linestyle=dashes,
+            marker=marker,
+            markersize=6.5 if marker == "X" else 5,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            zorder=3 + layer,
+        )
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set(xlabel="agents")
+    axis.xaxis.set_major_locator(FixedLocator(AGENTS[::3]))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
+    axis.yaxis.set_major_formatter(FuncFormatter(_short))
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_minor_locator(NullLocator())
+    axis.text(0.03, 0.92, remark, transform=axis.transAxes, va="top", fontsize=8, color="#555a63")
+
+
+def _short(value: float, _: object) -> str:
+    """1,000 as 1K, then M and B."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """One file, PNG or PDF by its name; the same data gives the same bytes."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with rc_context(STYLE):
+            if path.suffix.lower() == ".pdf":
+                FigureCanvasPdf(figure)
+                figure.savefig(path, metadata={"CreationDate": None, "Producer": None, "Creator": None})
+            else:
+                FigureCanvasAgg(figure)
+                figure.savefig(path, dpi=220, metadata={"Software": None})
+    except OSError as error:
+        raise UserError(f"--plot: '{path}' cannot be written ({error.strerror}); choose a folder you own") from None

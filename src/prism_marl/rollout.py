@@ -1,0 +1,125 @@
+"""Whole episodes, many at once, as one scan over time. Nothing here runs in Python while it plays."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from prism_marl.learners.qmix import Episode, QMixLearner
+from prism_marl.networks.recurrent import RecurrentAgent
+from prism_marl.sharing.base import RoleLinear
+from prism_marl.sharing.fups import SharedLinear
+from prism_marl.sharing.nops import IndependentLinear
+from prism_marl.types import Env, Observation
+
+
+class Summary(NamedTuple):
+    """What an evaluation reports about each episode."""
+
+    returns: Float[Array, " b"]
+    length: Float[Array, " b"]
+    metrics: dict[str, Float[Array, " b"]]  # at the last real step
+
+
+def materialise(network: Any) -> Any:
+    """The same network with one plain matrix per identity: acting then costs the same for every method."""
+
+    def plain(layer):
+        if not isinstance(layer, RoleLinear) or isinstance(layer, SharedLinear):
+            return layer
+        return IndependentLinear(layer.dense(), layer.dense_bias(), layer.identities)
+
+    return jax.tree.map(plain, network, is_leaf=lambda node: isinstance(node, RoleLinear))
+
+
+class _Carry(NamedTuple):
+    state: Any
+    obs: Observation
+    hidden: Array
+    last_action: Array
+    alive: Array
+    summary: Summary
+
+
+def play(
+    env: Env,
+    learner: QMixLearner,
+    agent: RecurrentAgent,
+    key: Key[Array, ""],
+    epsilon: Float[Array, ""] | float,
+    number: int,
+) -> tuple[Episode, Summary]:
+    """Play ``number`` episodes side by side; finished ones idle until the horizon, marked as not valid."""
+    key_reset, key_steps = jax.random.split(key)
+    agent = materialise(agent)
+    carry = _start(env, agent, key_reset, number)
+
+    def step(carry: _Carry, key):
+        return _advance(env, learner, agent, carry, key, epsilon)
+
+    carry, steps = jax.lax.scan(step, carry, jax.random.split(key_steps, env.spec.horizon))
+    return _episode(learner, steps, carry.obs), carry.summary
+
+
+def watch(env: Env, learner: QMixLearner, agent: RecurrentAgent, key: Key[Array, ""]) -> tuple[Any, Summary, Array]:
+    """One greedy episode with every environment state kept: states [t+1, ...], its summary, its length."""
+    key_reset, key_steps = jax.random.split(key)
+    agent = materialise(agent)
+    start = _start(env, agent, key_reset, 1)
+
+    def step(carry: _Carry, key):
+        carry, _ = _advance(env, learner, agent, carry, key, 0.0)
+        return carry, carry.state
+
+    carry, states = jax.lax.scan(step, start, jax.random.split(key_steps, env.spec.horizon))
+    frames = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest])[:, 0], start.state, states)
+    return frames, carry.summary, carry.summary.length[0].astype(jnp.int32)
+
+
+def _start(env: Env, agent: RecurrentAgent, key, number: int) -> _Carry:
+    spec = env.spec
+    state, obs = jax.vmap(env.reset)(jax.random.split(key, number))
+    zeros = jnp.zeros(number)
+    return _Carry(
+        state=state,
+        obs=obs,
+        hidden=agent.initial(number, spec.agents),
+        last_action=jnp.full((number, spec.agents), -1, jnp.int32),
+        alive=jnp.ones(number, bool),
+        summary=Summary(zeros, zeros, {name: zeros for name in spec.metrics}),
+    )
+
+
+def _advance(env: Env, learner: QMixLearner, agent: RecurrentAgent, carry: _Carry, key, epsilon):
+    key_act, key_env = jax.random.split(key)
+    hidden, action = learner.act(agent, carry.hidden, carry.obs, carry.last_action, key_act, epsilon)
+    state, step = jax.vmap(env.step)(jax.random.split(key_env, carry.alive.size), carry.state, action)
+    reward = jnp.where(carry.alive, step.reward, 0.0)
+    ended = step.terminated | step.truncated if learner.settings.time_limit_ends else step.terminated
+    record = (carry.obs, action, reward, ended & carry.alive, carry.alive)
+    summary = Summary(
+        returns=carry.summary.returns + reward,
+        length=carry.summary.length + carry.alive,
+        metrics={
+            name: jnp.where(carry.alive, step.metrics[name], held) for name, held in carry.summary.metrics.items()
+        },
+    )
+    alive = carry.alive & ~(step.terminated | step.truncated)
+    return _Carry(state, step.obs, hidden, action.astype(jnp.int32), alive, summary), record
+
+
+def _episode(learner: QMixLearner, steps, last: Observation) -> Episode:
+    """Stack a scan's records [t, b, ...] into episodes [b, t, ...] in the types in which they are stored."""
+    obs, action, reward, terminated, valid = steps
+    slots = jax.tree.map(lambda along, final: jnp.concatenate([along, final[None]]), obs, last)
+    state = slots.state[..., :0] if learner.spec.state_is_joint else slots.state
+    episode = Episode(slots.local, state, slots.avail, slots.role, action, reward, terminated, valid)
+    shapes = learner.empty_episode()
+    return jax.tree.map(lambda leaf, shape: jnp.swapaxes(leaf, 0, 1).astype(shape.dtype), episode, shapes)
+
+
+def seed_of(network: Any, index: int) -> Any:
+    """One seed's network out of a stack."""
+    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, network)

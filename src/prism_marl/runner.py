@@ -1,0 +1,312 @@
+"""The only Python loop: advance to the next stop, evaluate, write rows, checkpoint.
+
+Killed at any moment, a run continues from its last checkpoint and ends with the same rows and weights: the checkpoint
+holds all state and the lengths of the row files, and rows written after it are cut and written again. Stretches between
+stops are cut into pieces of a few seconds for the progress bar and for Ctrl-C; where they are cut changes nothing,
+because each piece ends on a whole iteration.
+"""
+
+import contextlib
+import fcntl
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+
+from prism_marl import checkpoint, envs
+from prism_marl.errors import UserError
+from prism_marl.experiment import Experiment
+from prism_marl.machine import describe_machine, free_bytes
+from prism_marl.sinks import Monitor, Quiet, Rows
+from prism_marl.trainer import Trainer, TrainState
+
+PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
+ROW_FILES = ("eval", "train", "timing")
+
+
+def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) -> Path:
+    """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder."""
+    experiment.validate()
+    trainer = make_trainer(experiment)
+    _check_memory(trainer)
+    with _locked(folder), _stop_signals() as stop:
+        _write_config(experiment, folder)
+        _Session(trainer, folder, monitor or Quiet(), stop).run()
+    return folder
+
+
+def make_trainer(experiment: Experiment) -> Trainer:
+    """The compiled trainer for JAX environments, the host loop for the others; both offer the same calls."""
+    env = envs.make(experiment.task)
+    return Trainer(experiment, env)
+
+
+@dataclass
+class Stop:
+    """Set by Ctrl-C or SIGTERM; looked at between pieces."""
+
+    asked: bool = False
+
+
+@dataclass
+class _Session:
+    trainer: Trainer
+    folder: Path
+    monitor: Monitor
+    stop: Stop
+    evaluation: int = 0  # number of the next evaluation
+    compiled: dict[str, Any] = field(default_factory=dict)
+    compile_seconds: float = 0.0
+    rate: float = 0.0
+    shown: str = ""
+
+    def run(self) -> None:
+        state = self._restore()
+        total, every = self.trainer.experiment.run.steps, self.trainer.experiment.run.eval_every
+        last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
+        while self.evaluation <= last:
+            state = self._reach(state, min(total, self.evaluation * every))
+            state = self._evaluate(state)
+            self._save(state)
+        (self.folder / "done").touch()
+
+    def _reach(self, state: TrainState, goal: int) -> TrainState:
+        """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
+        sharing, total = self.trainer.experiment.sharing, self.trainer.experiment.run.steps
+        started, before, spent = time.perf_counter(), self._steps(state), self.compile_seconds
+        while True:
+            now, pretraining = self._steps(state).min(), min(sharing.pretraining_steps(), total)
+            if now >= pretraining and not int(state.prepared):
+                state = self._call("prepare", state)
+            every = sharing.refresh_interval()
+            due = int(state.refreshed) + every if every else total + 1
+            if every and now >= due and total - now > every:
+                state = self._call("refresh", state)
+                continue
+            if now >= goal:
+                break
+            learning = bool(int(state.prepared))
+            stops = [goal, due] if learning else [goal, pretraining]
+            state = self._piece(state, min(stop for stop in stops if stop > now), learn=learning)
+        steps = int((self._steps(state) - before).sum())
+        if steps:
+            seconds = time.perf_counter() - started - (self.compile_seconds - spent)
+            self._rows("timing").append([self._timing(steps, seconds)])
+        return state
+
+    def _piece(self, state: TrainState, goal: int, *, learn: bool) -> TrainState:
+        steps = self._steps(state)
+        aim = min(goal, int(steps.min() + max(self.rate * PIECE_SECONDS / steps.size, 64)))
+        call = self._program("learn" if learn else "collect", state, jnp.int32(aim))
+        started = time.perf_counter()
+        state = jax.block_until_ready(call(state, jnp.int32(aim)))
+        after = self._steps(state)
+        self.rate = float((after - steps).sum()) / max(time.perf_counter() - started, 1e-6)
+        self.monitor.progress(int(after.min()), self.rate, self.shown)
+        if self.stop.asked:
+            self._save(state)
+            raise UserError(f"stopped at step {int(after.min())}; the same command continues from there", code=130)
+        return state
+
+    def _evaluate(self, state: TrainState) -> TrainState:
+        values = jax.device_get(self._call("evaluate", state, jnp.int32(self.evaluation)))
+        sums = jax.device_get(state.seeds.sums)
+        updates = int(state.summed)
+        steps = self._steps(state)
+        means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
+        self._refuse_nonsense(means, steps)
+        first = self.trainer.experiment.run.seed
+        head = [
+            {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
+            for seed in range(steps.size)
+        ]
+        learner = self.trainer.learner
+        rates = [float(learner.epsilon(jnp.int32(step))) for step in steps]
+        self._rows("eval").append([row | _column(values, seed) for seed, row in enumerate(head)])
+        if means:
+            self._rows("train").append(
+                [row | _column(means, seed) | {"epsilon": rates[seed]} for seed, row in enumerate(head)]
+            )
+        self._write_spectra(state, steps)
+        loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
+        self.shown = f"return {np.mean(values['return']):.3f}{loss}"
+        self.monitor.progress(int(steps.min()), self.rate, self.shown)
+        self.evaluation += 1
+        zeros = jax.tree.map(jnp.zeros_like, state.seeds.sums)
+        return eqx.tree_at(lambda s: (s.seeds.sums, s.summed), state, (zeros, jnp.zeros_like(state.summed)))
+
+    def _refuse_nonsense(self, means: dict[str, np.ndarray], steps: np.ndarray) -> None:
+        for name, value in means.items():
+            for seed in np.flatnonzero(~np.isfinite(value)):
+                raise UserError(
+                    f"{name} of seed {self.trainer.experiment.run.seed + seed} is not a finite number near step "
+                    f"{steps[seed]}; the last checkpoint is kept; lower learner.lr or learner.clip",
+                    code=1,
+                )
+
+    def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
+        found = jax.device_get(self._call("spectra", state))
+        if not found:
+            return
+        tensors, metadata = {}, {"evaluation": str(self.evaluation), "steps": json.dumps(steps.tolist())}
+        for name, (values, on) in found.items():
+            tensors[f"{name}.spectrum"] = np.ascontiguousarray(values, np.float32)
+            tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
+            layer = self._layers()[name]
+            metadata[f"common.{name}"] = str(layer.s.size - layer.masked)
+        folder = self.folder / "spectra"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{self.evaluation:06d}.safetensors"
+        checkpoint.write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
+
+    def _layers(self) -> dict[str, Any]:
+        from prism_marl.sharing import role_layers
+
+        return role_layers(jax.eval_shape(self.trainer.learner.agent, jax.random.key(0)))
+
+    def _restore(self) -> TrainState:
+        like = jax.eval_shape(self.trainer.init)
+        found = checkpoint.load_newest(self.folder / "checkpoints", like)
+        if found is None:
+            for name in ROW_FILES:
+                self._rows(name).cut(0)
+            return self._call("init")
+        state, notes, complaints = found
+        for complaint in complaints:
+            self.monitor.note(f"{complaint}; going back to the one before")
+        self.evaluation = notes["evaluation"]
+        for name in ROW_FILES:
+            self._rows(name).cut(notes["sizes"][name])
+        self.monitor.note(f"continuing from step {int(self._steps(state).min()):,}")
+        return state
+
+    def _save(self, state: TrainState) -> None:
+        """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
+        sizes = {name: self._rows(name).size() for name in ROW_FILES}
+        number = 1000 * int(state.iteration) + min(self.evaluation, 999)
+        checkpoint.save(self.folder / "checkpoints", number, state, {"evaluation": self.evaluation, "sizes": sizes})
+
+    def _program(self, name: str, *arguments: Any) -> Any:
+        """Compile once, ahead of time, so that compilation never hides in a speed."""
+        if name not in self.compiled:
+            functions = {
+                "init": lambda: self.trainer.init(),
+                "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
+                "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
+                "evaluate": self.trainer.evaluate,
+                "prepare": self.trainer.prepare,
+                "refresh": self.trainer.refresh,
+                "spectra": self.trainer.spectra,
+            }
+            donated = (0,) if name in ("learn", "collect", "prepare", "refresh") else ()
+            started = time.perf_counter()
+            self.monitor.note(f"compiling {name} ...") if name == "learn" else None
+            self.compiled[name] = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
+            self.compile_seconds += time.perf_counter() - started
+        return self.compiled[name]
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return self._program(name, *arguments)(*arguments)
+
+    def _rows(self, name: str) -> Rows:
+        return Rows(self.folder / f"{name}.jsonl")
+
+    def _timing(self, steps: int, seconds: float) -> dict[str, Any]:
+        return {
+            "evaluation": self.evaluation,
+            "steps": steps,
+            "seconds": round(seconds, 3),
+            "steps_per_second": round(steps / max(seconds, 1e-9), 1),
+            "compile_seconds": round(self.compile_seconds, 2),
+        }
+
+    @staticmethod
+    def _steps(state: TrainState) -> np.ndarray:
+        return np.asarray(jax.device_get(state.seeds.steps))
+
+
+def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
+    """One seed's numbers, in as many digits as float32 holds."""
+    return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
+
+
+def _check_memory(trainer: Trainer) -> None:
+    needed, free = trainer.replay_bytes(), free_bytes()
+    if free is not None and needed > free:
+        raise UserError(
+            f"replay needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"
+        )
+
+
+def _write_config(experiment: Experiment, folder: Path) -> None:
+    """A folder belongs to one experiment for good; only its length may grow."""
+    path = folder / "config.json"
+    if path.exists():
+        held = load_experiment(folder)
+        if held.changed(run=experiment.run) != experiment or held.run != experiment.run:
+            raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
+    else:
+        checkpoint.write_atomically(path, experiment.to_json().encode())
+    if not (folder / "machine.json").exists():
+        text = json.dumps(describe_machine(), indent=2) + "\n"
+        checkpoint.write_atomically(folder / "machine.json", text.encode())
+
+
+def load_experiment(folder: Path) -> Experiment:
+    """The experiment of a run folder."""
+    path = folder / "config.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
+    return Experiment.from_json(text)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process per folder; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another --out", code=1) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                f"{folder} is in use by another process; wait for it or choose another --out", code=1
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C insists."""
+    stop = Stop()
+
+    def ask(number, frame):
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    try:
+        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: whoever runs us handles signals
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,102 @@
+"""Where rows go. JSON lines in the run folder are the record; the progress bar is for people."""
+
+import json
+import math
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from prism_marl.errors import UserError
+
+
+class Rows:
+    """An append-only file of JSON lines whose length is known, so that a resumed run can cut what was not saved."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows and make sure they are on the disk."""
+        text = "".join(json.dumps({k: _finite(v) for k, v in row.items()}) + "\n" for row in rows)
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written ({error.strerror}); free some space", code=1) from None
+
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def cut(self, size: int) -> None:
+        """Forget everything after the first ``size`` bytes: rows written after the checkpoint come again."""
+        if self.path.exists():
+            os.truncate(self.path, min(size, self.size()))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN; a row says null instead."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Monitor(Protocol):
+    """Something that shows how a run is going."""
+
+    def progress(self, steps: int, rate: float, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def progress(self, steps: int, rate: float, text: str) -> None:
+        del steps, rate, text
+
+    def note(self, text: str) -> None:
+        del text
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.fields.get('rate', 0.0):,.0f} steps/s", style="progress.data.speed")
+
+
+class ProgressBar(Quiet):
+    """A progress bar with steps/s, return, loss and time left."""
+
+    def __init__(self, total: int, title: str):
+        self.console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            _Rate(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            refresh_per_second=4,
+        )
+        self.task = self.bar.add_task(title, total=total, text="", rate=0.0)
+
+    def __enter__(self) -> "ProgressBar":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def progress(self, steps: int, rate: float, text: str) -> None:
+        self.bar.update(self.task, completed=steps, text=text, rate=rate)
+
+    def note(self, text: str) -> None:
+        self.bar.console.print(text, highlight=False)

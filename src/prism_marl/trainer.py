@@ -1,0 +1,177 @@
+"""The compiled parts of training: initial state, a stretch of training, evaluation, and what sharing methods do between.
+
+All seeds train side by side along the first axis of ``TrainState.seeds``. Counters that are the same for all seeds stand
+outside that axis, so that "is it time to update?" is one scalar question and never turns into computing both answers.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key
+
+from prism_marl import replay
+from prism_marl.experiment import Experiment
+from prism_marl.learners.qmix import Episode, QMixLearner, QMixState
+from prism_marl.replay import Replay
+from prism_marl.rollout import Summary, play
+from prism_marl.sharing import role_layers
+from prism_marl.types import Env
+
+CLUSTER_EPISODES = 2_000  # at most so many stored episodes are shown to methods that look at data
+
+
+class SeedState(eqx.Module):
+    """One seed's training."""
+
+    learner: QMixState
+    replay: Replay[Episode]
+    key: Key[Array, ""]
+    steps: Int[Array, ""]  # environment steps
+    sums: dict[str, Array]  # training metrics, summed since the last evaluation
+
+
+class TrainState(eqx.Module):
+    """Everything that must survive a kill."""
+
+    seeds: SeedState  # first axis: seeds
+    iteration: Int[Array, ""]
+    summed: Int[Array, ""]  # updates behind ``SeedState.sums``
+    prepared: Int[Array, ""]  # 1 once the sharing method has seen its data
+    refreshed: Int[Array, ""]  # environment step of the latest refresh
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Training of one experiment in a JAX environment."""
+
+    experiment: Experiment
+    env: Env
+
+    @property
+    def learner(self) -> QMixLearner:
+        e = self.experiment
+        return QMixLearner(e.learner, e.sharing, self.env.spec, e.network.width)
+
+    def init(self) -> TrainState:
+        """Fresh state of all seeds."""
+        run = self.experiment.run
+        keys = jax.vmap(jax.random.key)(jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32))
+        zero = jnp.zeros((), jnp.int32)
+        return TrainState(jax.vmap(self._init_seed)(keys), zero, zero, zero, zero)
+
+    def _init_seed(self, key) -> SeedState:
+        key_learner, key_train = jax.random.split(key)
+        learner = self.learner
+        state = learner.init(key_learner)
+        example = learner.empty_episode()
+        batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), example)
+        _, metrics = jax.eval_shape(learner.update, state, batch, jnp.zeros((), jnp.int32))
+        return SeedState(
+            learner=state,
+            replay=replay.empty(example, self.experiment.learner.buffer),
+            key=key_train,
+            steps=jnp.zeros((), jnp.int32),
+            sums={name: jnp.zeros(()) for name in sorted(metrics)},
+        )
+
+    def advance(self, state: TrainState, target: Int[Array, ""], *, learn: bool) -> TrainState:
+        """Collect and update until every seed has taken ``target`` environment steps."""
+
+        def unfinished(state: TrainState):
+            return jnp.min(state.seeds.steps) < target
+
+        return jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), state)
+
+    def _iterate(self, state: TrainState, learn: bool) -> TrainState:
+        seeds = jax.vmap(self._collect)(state.seeds)
+        iteration, summed = state.iteration + 1, state.summed
+        if learn:
+            settings, envs = self.experiment.learner, self.experiment.run.envs
+            updates = max(1, envs // settings.episodes_per_update)
+            rest = max(1, settings.episodes_per_update // envs)  # iterations for each update, with few environments
+            ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
+            train = jax.vmap(lambda seed: self._train(seed, updates))
+            seeds = jax.lax.cond(ready, train, lambda seeds: seeds, seeds)
+            summed = summed + ready * updates
+        return TrainState(seeds, iteration, summed, state.prepared, state.refreshed)
+
+    def _collect(self, seed: SeedState) -> SeedState:
+        key, key_play = jax.random.split(seed.key)
+        learner = self.learner
+        agent, rate = seed.learner.online.agent, learner.epsilon(seed.steps)
+        episodes, summary = play(self.env, learner, agent, key_play, rate, self.experiment.run.envs)
+        return self.absorb(eqx.tree_at(lambda s: s.key, seed, key), episodes, summary)
+
+    def absorb(self, seed: SeedState, episodes: Episode, summary: Summary) -> SeedState:
+        """Store episodes and count their steps."""
+        steps = seed.steps + jnp.sum(summary.length).astype(jnp.int32)
+        return SeedState(seed.learner, seed.replay.add(episodes), seed.key, steps, seed.sums)
+
+    def _train(self, seed: SeedState, updates: int) -> SeedState:
+        key, key_batches = jax.random.split(seed.key)
+        learner, batch = self.learner, self.experiment.learner.batch
+
+        def update(carry, key):
+            state, sums = carry
+            state, metrics = learner.update(state, seed.replay.sample(key, batch), seed.steps)
+            return (state, {name: sums[name] + metrics[name] for name in sums}), None
+
+        (state, sums), _ = jax.lax.scan(update, (seed.learner, seed.sums), jax.random.split(key_batches, updates))
+        return SeedState(state, seed.replay, key, seed.steps, sums)
+
+    def evaluate(self, state: TrainState, evaluation: Int[Array, ""]) -> dict[str, Array]:
+        """Greedy episodes of every seed; means over episodes, one number per seed."""
+        run = self.experiment.run
+
+        def one(seed: SeedState, number):
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(number), 0x5EED), evaluation)
+            return play(self.env, self.learner, seed.learner.online.agent, key, 0.0, run.eval_episodes)[1]
+
+        numbers = jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32)
+        return summarise(jax.vmap(one)(state.seeds, numbers))
+
+    def prepare(self, state: TrainState) -> TrainState:
+        """Let the sharing method look at the data collected so far, once."""
+        seeds = self._change_agents(state.seeds, self.experiment.sharing.prepare)
+        return eqx.tree_at(lambda s: (s.seeds, s.prepared), state, (seeds, jnp.ones((), jnp.int32)))
+
+    def refresh(self, state: TrainState) -> TrainState:
+        """Resets and re-clustering of the sharing method."""
+        seeds = self._change_agents(state.seeds, self.experiment.sharing.refresh)
+        return eqx.tree_at(lambda s: (s.seeds, s.refreshed), state, (seeds, jnp.min(seeds.steps)))
+
+    def _change_agents(self, seeds: SeedState, change) -> SeedState:
+        number = min(CLUSTER_EPISODES, self.experiment.learner.buffer)
+
+        def one(seed: SeedState) -> SeedState:
+            key, key_change = jax.random.split(seed.key)
+            episodes = seed.replay.newest(number)
+            held = jnp.arange(number) < seed.replay.count
+            episodes = episodes._replace(valid=episodes.valid & held[:, None])
+            agent = change(seed.learner.online.agent, self.learner.experience(episodes), key_change)
+            return eqx.tree_at(lambda s: (s.learner.online.agent, s.key), seed, (agent, key))
+
+        return jax.vmap(one)(seeds)
+
+    def spectra(self, state: TrainState) -> dict[str, Any]:
+        """Masked singular values and masks of every factorised layer: name -> ([seeds, m, r], [seeds, m, r])."""
+
+        def one(agent):
+            found = {name: layer.spectrum() for name, layer in role_layers(agent).items()}
+            return {name: values for name, values in found.items() if values is not None}
+
+        return jax.vmap(one)(state.seeds.learner.online.agent)
+
+    def replay_bytes(self) -> int:
+        """Memory of the replay buffers of all seeds."""
+        e = self.experiment
+        return e.run.seeds * replay.nbytes(self.learner.empty_episode(), e.learner.buffer)
+
+
+def summarise(summary: Summary) -> dict[str, Array]:
+    """Means over the episode axis, with every environment metric under its own name."""
+    values = {"return": summary.returns, "length": summary.length, **summary.metrics}
+    return {name: jnp.mean(value, axis=-1) for name, value in values.items()}

@@ -1,0 +1,83 @@
+"""Figures exist, say something when there is nothing to draw, and follow the data."""
+
+import numpy as np
+import pytest
+
+from prism_marl import plots
+from prism_marl.results import Run, load_run, load_runs
+from synthetic import make_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for index, method in enumerate(("prism", "kaleidoscope", "newcomer$")):
+        make_run(folder, method=method, evaluations=6, seeds=3, seed=index, name=f"run{index}")
+    return load_runs([folder])
+
+
+def pixels(figure):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba()).copy()
+
+
+def test_every_figure_is_written_as_png_and_pdf(runs, tmp_path):
+    figures = {
+        "curves": plots.learning_curves(runs),
+        "spectra": plots.spectra_heatmaps(runs[0], times=3),
+        "masks": plots.mask_differences(runs[0], "fc1", times=3),
+        "footprint": plots.footprint_bars(runs[0].footprint),
+    }
+    for name, figure in figures.items():
+        png, pdf = plots.save_figure(figure, tmp_path / "deep" / name)
+        assert png.read_bytes().startswith(b"\x89PNG")
+        assert pdf.read_bytes().startswith(b"%PDF")
+        assert pixels(figure).std() > 5
+
+
+def test_the_same_run_gives_the_same_file_and_another_run_another(runs, tmp_path):
+    first, _ = plots.save_figure(plots.learning_curves(runs[:1]), tmp_path / "first")
+    again, _ = plots.save_figure(plots.learning_curves(runs[:1]), tmp_path / "again")
+    other, _ = plots.save_figure(plots.learning_curves(runs[1:2]), tmp_path / "other")
+    assert first.read_bytes() == again.read_bytes()
+    assert first.read_bytes() != other.read_bytes()
+
+
+def test_spectra_change_over_training(runs):
+    early = pixels(plots.spectra_heatmaps(runs[0], "fc2", times=2, seed_index=0))
+    other_seed = pixels(plots.spectra_heatmaps(runs[0], "fc2", times=2, seed_index=1))
+    assert early.shape == other_seed.shape
+    assert (early != other_seed).any()
+
+
+def test_nothing_to_draw_is_said_and_not_raised(tmp_path):
+    empty = Run("empty", "task", "fups")
+    for figure in (
+        plots.learning_curves([empty]),
+        plots.learning_curves([]),
+        plots.spectra_heatmaps(empty),
+        plots.mask_differences(empty),
+        plots.footprint_bars([]),
+    ):
+        assert pixels(figure).size
+
+
+def test_a_single_evaluation_is_drawn_as_a_dot(tmp_path):
+    run = load_run(make_run(tmp_path, evaluations=1, seeds=1))
+    assert (pixels(plots.learning_curves([run])) < 128).any()
+
+
+def test_known_methods_have_their_own_colour_and_unknown_ones_a_stable_one():
+    assert len({style.light for style in plots.METHODS.values()}) == len(plots.METHODS)
+    assert len({style.dark for style in plots.METHODS.values()}) == len(plots.METHODS)
+    assert plots.method_style("mine") == plots.method_style("mine")
+    assert plots.method_style("mine").label == "mine"
+
+
+def test_two_runs_of_one_method_are_told_apart():
+    twins = [Run("a", "t", "prism"), Run("b", "t", "prism"), Run("c", "u", "prism")]
+    assert plots.run_labels(twins) == ["Prism (a)", "Prism (b)", "Prism"]
+    assert plots.dash_indices(twins) == [0, 1, 0]

@@ -1,0 +1,215 @@
+"""The page: complete, safe against hostile names, tolerant of holes, small and quick."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import time
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from prism_marl import report
+from prism_marl.errors import UserError
+from prism_marl.report import write_report
+from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
+
+HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}'\"&"
+
+
+class Outline(HTMLParser):
+    """Tags with their attributes, and the text of every script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.title, self._open = [], [], "", ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def handle_data(self, data):
+        if self._open == "script":
+            self.scripts[-1] += data
+        if self._open == "title":
+            self.title += data
+
+
+def data_of(page):
+    return json.loads(Outline(page).scripts[0])
+
+
+def written(tmp_path, *runs, **options):
+    return write_report(runs, tmp_path / "out" / "index.html", **options).read_text(encoding="utf-8")
+
+
+def test_the_page_holds_everything_and_asks_for_nothing(tmp_path):
+    page = written(tmp_path, make_run(tmp_path / "runs", evaluations=8))
+    outline = Outline(page)
+    assert outline.title == "Prism on lbf/10x10-3p-3f"
+    ids = {attributes.get("id") for _, attributes in outline.tags}
+    assert {"learning", "scores", "spectrum", "replay", "footprint", "training", "record", "data"} <= ids
+    assert not [tag for tag, attributes in outline.tags if attributes.get("src")]
+    links = [attributes["href"] for _, attributes in outline.tags if attributes.get("href")]
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert "@import" not in page
+    assert re.findall(r"https?://[^\s\"']+", page) == ["http://www.w3.org/2000/svg"]
+
+
+def test_the_data_follow_the_run(tmp_path):
+    (run,) = data_of(written(tmp_path, make_run(tmp_path / "runs", evaluations=8)))["runs"]
+    assert run["label"] == "Prism"
+    assert set(run["curves"]) == {"return", "length", "collected"}
+    assert len(run["curves"]["return"]["seeds"]) == 5
+    final, low, high = run["scores"]["final"]
+    assert low <= final <= high
+    assert len(run["footprint"]) == len(FOOTPRINT)
+    assert len(run["replays"][0]["frames"]) > 5
+    assert ["sharing.common", "0.6"] in run["config"]
+    assert run["notes"] == []
+
+
+def test_spectra_survive_the_encoding(tmp_path):
+    from prism_marl.results import load_run
+
+    path = make_run(tmp_path / "runs", evaluations=5)
+    spectra = data_of(written(tmp_path, path))["runs"][0]["spectra"]
+    loaded = load_run(path).spectra
+    assert loaded is not None
+    for layer, truth in zip(spectra["layers"], loaded.layers, strict=True):
+        raw = np.frombuffer(base64.b64decode(layer["bytes"]), dtype=np.uint8).reshape(truth.mask.shape)
+        np.testing.assert_array_equal(raw > 0, truth.mask)
+        values = np.where(raw > 0, (raw.astype(float) - 1) / 254 * layer["top"], 0)
+        np.testing.assert_allclose(values, np.abs(truth.spectrum) * truth.mask, atol=layer["top"] / 254)
+        assert layer["apart"]["y"][0] == 0.0
+        assert layer["apart"]["y"][-1] > 0.1
+
+
+def test_hostile_strings_stay_strings(tmp_path):
+    path = make_run(tmp_path / "runs", evaluations=3, method=HOSTILE, task=HOSTILE, name="x<img onerror=1>")
+    write_json(path / "machine.json", {HOSTILE: HOSTILE})
+    write_json(path / "footprint.json", [{"method": HOSTILE, "label": HOSTILE, "parameters": 5}])
+    shape = {"kind": HOSTILE, "x": 1, "y": 1, "size": 1, "colour": 0, "label": HOSTILE}
+    frame = {"width": 2, "height": 2, "caption": HOSTILE, "extra": {HOSTILE: 1}, "shapes": [shape]}
+    write_json(path / "replays" / "evil.json", {"title": HOSTILE, "return": None, "frames": [frame]})
+    page = written(tmp_path, path, title=HOSTILE)
+    outline = Outline(page)
+    assert "img" not in {tag for tag, _ in outline.tags}
+    assert len(outline.scripts) == 2
+    assert outline.title == HOSTILE
+    assert data_of(page)["runs"][0]["task"] == HOSTILE
+    assert "<" not in outline.scripts[0]
+
+
+def test_the_scripts_never_parse_markup():
+    script = "".join((report.resources.files("prism_marl") / "page" / n).read_text() for n in report.SCRIPTS)
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch("):
+        assert way not in script
+
+
+def test_the_content_policy_admits_the_script_of_the_page_and_no_other(tmp_path):
+    outline = Outline(written(tmp_path, make_run(tmp_path / "runs", evaluations=2)))
+    digest = base64.b64encode(hashlib.sha256(outline.scripts[1].encode()).digest()).decode()
+    (policy,) = [attributes["content"] for tag, attributes in outline.tags if "http-equiv" in attributes]
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_an_empty_run_still_gives_a_page_that_says_what_is_missing(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "eval.jsonl").write_text("")
+    page = written(tmp_path, tmp_path / "runs")
+    (run,) = data_of(page)["runs"]
+    assert run["scores"] is None
+    assert run["curves"] == {}
+    assert any("no learning curve" in note for note in run["notes"])
+    assert "No evaluation has been written yet." in page
+
+
+def test_values_that_are_not_numbers_become_null(tmp_path):
+    path = make_run(tmp_path / "runs", evaluations=3, seeds=1)
+    rows = [{"seed": 0, "step": step, "return": math.nan if step == 1 else 1.0, "won": math.inf} for step in range(3)]
+    write_jsonl(path / "eval.jsonl", rows)
+    write_json(path / "footprint.json", [{"method": "prism", "parameters": 10, "private": math.nan}])
+    page = written(tmp_path, path)
+    for text in (Outline(page).scripts[0],):
+        assert "NaN" not in text
+        assert "Infinity" not in text
+    run = data_of(page)["runs"][0]
+    assert run["curves"]["return"]["y"] == [1.0, 1.0]
+    assert run["footprint"][0]["private"] is None
+    assert any("no finite return" in note for note in run["notes"])
+    assert "one seed, so no interval" in page
+
+
+def test_two_methods_are_compared_with_prism(tmp_path):
+    make_run(tmp_path / "runs", method="fups", evaluations=5)
+    make_run(tmp_path / "runs", method="prism", evaluations=5, seed=1)
+    data = data_of(written(tmp_path, tmp_path / "runs"))
+    assert [run["method"] for run in data["runs"]] == ["prism", "fups"]
+    assert data["runs"][data["headline"]]["method"] == "prism"
+    ours, theirs = (run["scores"] for run in data["runs"])
+    assert "beaten" not in ours
+    assert theirs["against"] == "Prism"
+    assert 0.5 < theirs["beaten"][0] <= 1.0
+
+
+def test_the_spectra_are_capped(tmp_path, monkeypatch):
+    path = make_run(tmp_path / "runs", evaluations=70)
+    monkeypatch.setattr(report, "SPECTRA_BYTES", 70_000)
+    run = data_of(written(tmp_path, path))["runs"][0]
+    assert len(run["spectra"]["steps"]) == 60
+    assert run["spectra"]["seeds"] == 2
+    assert any("2 of 5 seeds" in note for note in run["notes"])
+
+
+def test_masks_of_roles_are_called_roles(tmp_path):
+    path = make_run(tmp_path / "runs", evaluations=2)
+    config = json.loads((path / "config.json").read_text())
+    config["sharing"]["masks"] = "role"
+    write_json(path / "config.json", config)
+    assert data_of(written(tmp_path, path))["runs"][0]["spectra"]["word"] == "role"
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    path = make_run(tmp_path / "runs", evaluations=4)
+    first = written(tmp_path, path)
+    assert written(tmp_path, path) == first
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["index.html"]
+
+
+def test_a_failed_write_leaves_the_old_page_and_no_litter(tmp_path, monkeypatch):
+    path = make_run(tmp_path / "runs", evaluations=2)
+    before = written(tmp_path, path)
+    monkeypatch.setattr(report.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_report([path], tmp_path / "out" / "index.html")
+    assert (tmp_path / "out" / "index.html").read_text(encoding="utf-8") == before
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["index.html"]
+
+
+def test_a_wrong_folder_is_the_users_business(tmp_path):
+    with pytest.raises(UserError, match="there is no folder"):
+        write_report([tmp_path / "nowhere"], tmp_path / "index.html")
+
+
+def test_forty_runs_are_drawn_quickly_and_stay_small(tmp_path):
+    for index in range(40):
+        method = FOOTPRINT[index % len(FOOTPRINT)][0]
+        task = f"lbf/task-{index // len(FOOTPRINT)}"
+        make_run(tmp_path / "runs", method=method, task=task, evaluations=100, seed=index, replays=2)
+    start = time.perf_counter()
+    page = written(tmp_path, tmp_path / "runs")
+    assert time.perf_counter() - start < 30.0
+    assert len(page) < 4_000_000
+    data = data_of(page)
+    assert len(data["runs"]) == 40
+    assert all(len(run["replays"]) == 1 for run in data["runs"])
