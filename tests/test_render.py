@@ -17,7 +17,7 @@ def frame(x: float = 0.5, *, grid: bool = True) -> Scene:
         Shape("disc", x, 0.5, 0.8, 0, "2", "A", ring=True),
         Shape("cross", 1.5, 1.5, 0.8, 9, "", "x"),
     )
-    return Scene(4, 2, shapes, grid, f"at {x}", {"step": 1})
+    return Scene(4.0, 2.0, shapes, grid, f"at {x}", {"step": 1.0})
 
 
 def test_text_is_an_aligned_grid():
@@ -31,14 +31,14 @@ def test_text_is_an_aligned_grid():
 
 
 def test_text_names_everybody_on_a_shared_cell():
-    shared = Scene(2, 1, (Shape("disc", 0.4, 0.5, 0.5, 0, "1", "A"), Shape("disc", 0.6, 0.5, 0.5, 1, "2", "B")))
+    shared = Scene(2.0, 1.0, (Shape("disc", 0.4, 0.5, 0.5, 0, "1", "A"), Shape("disc", 0.6, 0.5, 0.5, 1, "2", "B")))
     assert scene_to_text(shared).split("\n")[1] == "A1B2 ."
 
 
 def test_text_of_a_continuous_scene_has_one_character_a_cell():
     lines = scene_to_text(frame(grid=False)).split("\n")
     assert lines[1:3] == ["A", " x*"]
-    wide = Scene(640, 320, (Shape("disc", 640, 320, 1, 0, glyph="Z"),), grid=False)
+    wide = Scene(640.0, 320.0, (Shape("disc", 640.0, 320.0, 1.0, 0, glyph="Z"),), grid=False)
     lines = scene_to_text(wide).split("\n")
     assert len(lines[0]) == 64 and len(lines) == 34 and lines[-2].endswith("Z")
 
@@ -59,7 +59,7 @@ def test_the_picture_shows_the_colours_where_the_shapes_are():
 
 
 def test_a_gif_has_all_frames_and_rests_on_the_last(tmp_path: Path):
-    path = write_gif([frame(0.5), frame(1.5), frame(2.5)], tmp_path / "new" / "play.gif", fps=10)
+    path = write_gif([frame(0.5), frame(1.5), frame(2.5)], tmp_path / "new" / "play.gif", fps=10.0)
     with Image.open(path) as gif:
         pauses = []
         for k in range(getattr(gif, "n_frames", 1)):
@@ -75,7 +75,7 @@ def test_what_cannot_be_written_is_one_sentence(tmp_path: Path):
     with pytest.raises(UserError, match="no frame"):
         write_gif([], tmp_path / "play.gif")
     with pytest.raises(UserError, match="fps must be positive"):
-        write_gif([frame()], tmp_path / "play.gif", fps=0)
+        write_gif([frame()], tmp_path / "play.gif", fps=0.0)
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write") as error:
         write_gif([frame()], tmp_path / "file" / "play.gif")

@@ -79,7 +79,7 @@ def scene_to_image(scene: Scene) -> Image.Image:
         draw.rectangle((0, 0, right, bottom), outline=LINE, width=SMOOTH)
     for shape in scene.shapes:
         _draw_shape(draw, shape, big)
-    font = _fit(draw, scene.caption, ImageFont.load_default(14 * SMOOTH), right)
+    font = _fit(draw, scene.caption, ImageFont.load_default(14 * SMOOTH), float(right))
     draw.text((right / 2, bottom + CAPTION * SMOOTH / 2), scene.caption, INK, font, anchor="mm")
     return image.resize((width + 1, height + 1 + CAPTION), Image.Resampling.LANCZOS)
 

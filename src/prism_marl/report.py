@@ -176,7 +176,7 @@ def _timing(run: Run) -> dict[str, float]:
         column = column[np.isfinite(column)]
         return float(reduce(column)) if column.size else math.nan
 
-    rate, compiling = of("steps_per_second", np.median), of("compile_seconds", np.sum)
+    rate, compiling = of("steps_per_second", np.median), of("compile_seconds", np.max)
     return {"seconds": of("seconds", np.sum), "rate": rate, "compile": compiling}
 
 

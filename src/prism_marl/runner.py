@@ -24,9 +24,15 @@ import numpy as np
 import safetensors.numpy
 
 from prism_marl import checkpoint, envs
+from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
+from prism_marl.learners.qmix import QMixLearner
 from prism_marl.machine import describe_machine, free_bytes
+from prism_marl.presets import method_settings
+from prism_marl.render import scene_to_json
+from prism_marl.sharing import METHODS, role_layers
+from prism_marl.sharing.footprint import footprint
 from prism_marl.sinks import Monitor, Quiet, Rows
 from prism_marl.trainer import Trainer, TrainState
 
@@ -78,6 +84,7 @@ class _Session:
             state = self._reach(state, min(total, self.evaluation * every))
             state = self._evaluate(state)
             self._save(state)
+        self._write_replay(state)
         (self.folder / "done").touch()
 
     def _reach(self, state: TrainState, goal: int) -> TrainState:
@@ -170,9 +177,14 @@ class _Session:
         checkpoint.write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
 
     def _layers(self) -> dict[str, Any]:
-        from prism_marl.sharing import role_layers
-
         return role_layers(jax.eval_shape(self.trainer.learner.agent, jax.random.key(0)))
+
+    def _write_replay(self, state: TrainState) -> None:
+        """One greedy episode of the first seed, for the page; environments without a drawing have none."""
+        scenes, total = self.trainer.watch(state, seed=0, number=0)
+        if scenes:
+            first = self.trainer.experiment.run.seed
+            write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes)
 
     def _restore(self) -> TrainState:
         like = jax.eval_shape(self.trainer.init)
@@ -199,21 +211,28 @@ class _Session:
     def _program(self, name: str, *arguments: Any) -> Any:
         """Compile once, ahead of time, so that compilation never hides in a speed."""
         if name not in self.compiled:
-            functions = {
-                "init": lambda: self.trainer.init(),
-                "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
-                "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
-                "evaluate": self.trainer.evaluate,
-                "prepare": self.trainer.prepare,
-                "refresh": self.trainer.refresh,
-                "spectra": self.trainer.spectra,
-            }
-            donated = (0,) if name in ("learn", "collect", "prepare", "refresh") else ()
-            started = time.perf_counter()
-            self.monitor.note(f"compiling {name} ...") if name == "learn" else None
-            self.compiled[name] = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
-            self.compile_seconds += time.perf_counter() - started
+            self.compiled[name] = self._compile(name, arguments)
         return self.compiled[name]
+
+    def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        functions = {
+            "init": lambda: self.trainer.init(),
+            "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
+            "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
+            "evaluate": self.trainer.evaluate,
+            "prepare": self.trainer.prepare,
+            "refresh": self.trainer.refresh,
+            "spectra": self.trainer.spectra,
+        }
+        if name in self.trainer.eager:
+            return functions[name]
+        if name == "learn":
+            self.monitor.note("compiling ...")
+        donated = (0,) if name in ("learn", "collect", "prepare", "refresh") else ()
+        started = time.perf_counter()
+        program = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
+        self.compile_seconds += time.perf_counter() - started
+        return program
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return self._program(name, *arguments)(*arguments)
@@ -233,6 +252,15 @@ class _Session:
     @staticmethod
     def _steps(state: TrainState) -> np.ndarray:
         return np.asarray(jax.device_get(state.seeds.steps))
+
+
+def write_replay(folder: Path, name: str, title: str, total: float, scenes: list[Scene]) -> Path:
+    """Keep an episode in the run folder, where the page finds it."""
+    path = folder / "replays" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    content = {"title": title, "return": round(total, 4), "frames": [scene_to_json(scene) for scene in scenes]}
+    checkpoint.write_atomically(path, json.dumps(content).encode())
+    return path
 
 
 def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
@@ -257,9 +285,32 @@ def _write_config(experiment: Experiment, folder: Path) -> None:
             raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode())
-    if not (folder / "machine.json").exists():
-        text = json.dumps(describe_machine(), indent=2) + "\n"
-        checkpoint.write_atomically(folder / "machine.json", text.encode())
+    for name, make in (("machine.json", describe_machine), ("footprint.json", lambda: footprints(experiment))):
+        if not (folder / name).exists():
+            checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
+
+
+def footprints(experiment: Experiment) -> list[dict[str, Any]]:
+    """What this experiment's network would cost with each method, for the page."""
+    spec, rows = envs.describe(experiment.task), []
+    for method in METHODS:
+        sharing = (
+            experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
+        )
+        learner = QMixLearner(experiment.learner, sharing, spec, experiment.network.width)
+        size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
+        rows.append(
+            {
+                "method": method,
+                "label": sharing.label,
+                "parameters": size.parameters,
+                "shared": size.shared,
+                "private": size.private,
+                "bytes": size.bytes,
+                "ratio": round(size.ratio, 6),
+            }
+        )
+    return rows
 
 
 def load_experiment(folder: Path) -> Experiment:

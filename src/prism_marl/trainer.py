@@ -1,11 +1,11 @@
-"""The compiled parts of training: initial state, a stretch of training, evaluation, and what sharing methods do between.
+"""The compiled parts of training: initial state, a stretch of training, evaluation, and what sharing methods do.
 
-All seeds train side by side along the first axis of ``TrainState.seeds``. Counters that are the same for all seeds stand
-outside that axis, so that "is it time to update?" is one scalar question and never turns into computing both answers.
+All seeds train side by side along the first axis of ``TrainState.seeds``. Counters that are the same for all seeds
+stand outside that axis, so that "is it time to update?" is one scalar question and never computes both answers.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from prism_marl import replay
+from prism_marl.envs.scene import Scene
 from prism_marl.experiment import Experiment
 from prism_marl.learners.qmix import Episode, QMixLearner, QMixState
 from prism_marl.replay import Replay
-from prism_marl.rollout import Summary, play
+from prism_marl.rollout import Summary, play, seed_of, watch
 from prism_marl.sharing import role_layers
 from prism_marl.types import Env
 
@@ -49,6 +50,7 @@ class Trainer:
 
     experiment: Experiment
     env: Env
+    eager: ClassVar[tuple[str, ...]] = ()  # calls that run in Python because the environment lives there
 
     @property
     def learner(self) -> QMixLearner:
@@ -132,6 +134,19 @@ class Trainer:
 
         numbers = jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32)
         return summarise(jax.vmap(one)(state.seeds, numbers))
+
+    def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
+        """One greedy episode as drawings and its return; no drawings where the environment has none."""
+        draw = getattr(self.env, "scene", None)
+        if draw is None:
+            return [], 0.0
+        agent = seed_of(state.seeds.learner.online.agent, seed)
+        key = jax.random.fold_in(jax.random.key(self.experiment.run.seed + seed), number)
+        states, summary, length = jax.device_get(
+            jax.jit(lambda agent, key: watch(self.env, self.learner, agent, key))(agent, key)
+        )
+        frames = [jax.tree.map(lambda leaf, t=t: leaf[t], states) for t in range(int(length) + 1)]
+        return [draw(frame) for frame in frames], float(summary.returns[0])
 
     def prepare(self, state: TrainState) -> TrainState:
         """Let the sharing method look at the data collected so far, once."""

@@ -130,7 +130,7 @@ def test_every_transition_equals_the_original(variant: str):
     cells = seen.before.row * env.cols + seen.before.col
     overlaps = sum(len(set(row)) < env.players for row in cells.tolist())
     # otherwise the comparison would say little; with two players nobody is refused by a third
-    assert len(seen.reward) >= TRANSITIONS and (seen.reward > 0).sum() > 200
+    assert len(seen.reward) >= TRANSITIONS and (seen.reward > 0).sum() > 100
     assert overlaps > 20 or env.players == 2
 
     after, step = jax.jit(jax.vmap(lambda s, a: env.step(KEY, s, a)))(seen.before, seen.action)

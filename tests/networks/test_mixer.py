@@ -29,7 +29,9 @@ def test_mixer_equals_the_reference_implementation():
         fresh,
         (Affine(stacked("weight"), stacked("bias")), affine("hyper_w1.2"), affine("hyper_w2.2"), affine("hyper_b2.2")),
     )
-    assert np.allclose(ours(jnp.asarray(data["mixer_q"]), jnp.asarray(data["mixer_state"])), data["mixer_out"], atol=1e-4)
+    assert np.allclose(
+        ours(jnp.asarray(data["mixer_q"]), jnp.asarray(data["mixer_state"])), data["mixer_out"], atol=1e-4
+    )
 
 
 def test_mixer_is_monotone_in_every_agent():

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.networks import mlp_actor, recurrent_agent
 from prism_marl.sharing import FuPSID, Kaleidoscope, network_regularizers
-from prism_marl.sharing.base import Experience
+from prism_marl.sharing.base import Experience, map_layers
 from prism_marl.sharing.kaleidoscope import ThresholdLinear
 
 DATA = Path(__file__).parents[1] / "data"
@@ -25,7 +25,9 @@ def reference_agent(sharing, name):
     data = dict(np.load(DATA / name))
     width, inputs = data["fc1.weight"].shape
     actions = data["fc4.bias"].size
-    agent = recurrent_agent(sharing, inputs=inputs, actions=actions, width=width, agents=5, roles=3, key=KEY)
+    agent = jax.eval_shape(  # shapes only: every number comes from the reference
+        lambda: recurrent_agent(sharing, inputs=inputs, actions=actions, width=width, agents=5, roles=3, key=KEY)
+    )
     for layer in LAYERS:
         for part in ("weight", "bias"):
             agent = eqx.tree_at(
@@ -60,16 +62,21 @@ def test_recurrent_agent_equals_reference():
     agent, data = reference_agent(FuPSID(), "recurrent_reference.npz")
     x = time_first(data["x"])
     role = jnp.zeros(x.shape[:-1], jnp.int32)
-    assert_allclose(agent.unroll(x, role), time_first(data["q"]), rtol=1e-4, atol=2e-6)
-    h = agent.initial(*x.shape[1:-1])
-    for now in x:
-        h, _ = agent(h, now, role[0])
+
+    @jax.jit
+    def both_ways(agent, x):
+        h, step_by_step = jax.lax.scan(lambda h, x: agent(h, x, role[0]), agent.initial(*x.shape[1:-1]), x)
+        return agent.unroll(x, role), step_by_step, h
+
+    unrolled, step_by_step, h = both_ways(agent, x)
+    assert_allclose(unrolled, time_first(data["q"]), rtol=1e-4, atol=2e-6)
+    assert_allclose(step_by_step, time_first(data["q"]), rtol=1e-4, atol=2e-6)
     assert_allclose(h, data["h"], rtol=1e-4, atol=2e-6)
 
 
 def test_outputs_equal_reference(kaleidoscope):
     agent, data = kaleidoscope
-    q = agent.unroll(time_first(data["x"]), time_first(data["role"]))
+    q = jax.jit(lambda x, role: agent.unroll(x, role))(time_first(data["x"]), time_first(data["role"]))
     assert_allclose(q, time_first(data["q"]), rtol=1e-4, atol=2e-6)
 
 
@@ -80,14 +87,15 @@ def test_task_gradient_equals_reference(kaleidoscope):
         changed = eqx.tree_at(lambda a: a.fc2, agent, fc2)
         return jnp.sum(changed.unroll(time_first(data["x"]), time_first(data["role"])) ** 2)
 
-    gradient = jax.grad(loss)(agent.fc2)
+    gradient = jax.jit(jax.grad(loss))(agent.fc2)
     assert_allclose(gradient.weight, data["q2_grad_fc2_weight"], rtol=1e-4, atol=1e-5)
     assert_allclose(gradient.threshold, data["q2_grad_fc2_threshold"], rtol=1e-4, atol=1e-5)
 
 
 def test_diversity_and_its_gradient_equal_reference(kaleidoscope):
     agent, data = kaleidoscope
-    value, gradient = jax.value_and_grad(lambda agent: 1e4 * network_regularizers(agent)["diversity"])(agent)
+    loss = jax.value_and_grad(lambda agent: 1e4 * network_regularizers(agent)["diversity"])
+    value, gradient = jax.jit(loss)(agent)
     assert_allclose(value / 1e4, data["div_loss"], rtol=1e-5)
     for number, name in enumerate(LAYERS, start=1):
         layer = getattr(gradient, name)
@@ -96,10 +104,12 @@ def test_diversity_and_its_gradient_equal_reference(kaleidoscope):
 
 
 def test_sparsity_equals_reference(kaleidoscope):
+    """The reference divides what is off by all parameters, the unmasked GRU and biases included, once per mask."""
     agent, data = kaleidoscope
-    on = [getattr(agent, name).on() for name in LAYERS]
-    off = sum(float(jnp.sum(1 - part)) for part in on)
-    assert_allclose(off / sum(part.size for part in on), data["sparsity"], rtol=1e-5)
+    masked = [getattr(agent, name) for name in LAYERS]
+    off = sum(np.sum(np.asarray(layer.on()) == 0) for layer in masked)
+    size = sum(leaf.size for leaf in jax.tree.leaves(agent)) - sum(layer.threshold.size for layer in masked)
+    assert_allclose(off / (3 * size), data["sparsity"], rtol=1e-6)
 
 
 def test_estimator_is_tanh_then_sigmoid_slope():
@@ -115,55 +125,67 @@ def test_estimator_is_tanh_then_sigmoid_slope():
     assert_array_equal(gradient.weight, 0)
 
 
-def half_masked(network):
-    """Thresholds so high that about a third of all weights is masked out for everybody, the rest as drawn."""
-
-    def change(layer):
-        if not isinstance(layer, ThresholdLinear):
-            return layer
-        noise = np.random.default_rng(layer.weight.size).uniform(size=layer.weight.shape)
-        threshold = jnp.where(noise < 1 / 3, 10.0, layer.threshold)
-        alone = jnp.where((noise > 2 / 3) & (jnp.arange(layer.identities) == 0)[:, None, None], 10.0, threshold)
-        return eqx.tree_at(lambda layer: layer.threshold, layer, alone)
-
-    return jax.tree.map(change, network, is_leaf=lambda node: isinstance(node, ThresholdLinear))
+def partly_masked(layer: ThresholdLinear) -> ThresholdLinear:
+    """About a third of all weights is off for everybody, a third for the first identity only."""
+    noise = np.random.default_rng(layer.weight.size).uniform(size=layer.weight.shape)
+    first = (np.arange(layer.identities) == 0)[:, None, None]
+    off = (noise < 1 / 3) | (first & (noise > 2 / 3))
+    return eqx.tree_at(lambda layer: layer.threshold, layer, jnp.where(off, 10.0, layer.threshold))
 
 
 @pytest.mark.parametrize("build", [recurrent_agent, mlp_actor])
 def test_resets_touch_only_what_nobody_uses(build):
     sharing = Kaleidoscope(reset_ratio=0.5)
-    network = half_masked(build(sharing, inputs=20, actions=12, width=30, agents=3, roles=3, key=KEY))
-    after = jax.jit(sharing.refresh)(network, NOTHING, jax.random.key(1))
-    layers = [name for name in LAYERS if hasattr(network, name)]
-    for name in layers:
+
+    @jax.jit
+    def before_and_after(key):
+        network = build(sharing, inputs=20, actions=12, width=20, agents=2, roles=2, key=key)
+        network = map_layers(lambda _, layer: partly_masked(layer), network, ThresholdLinear)
+        return network, sharing.refresh(network, NOTHING, jax.random.fold_in(key, 1))
+
+    network, after = before_and_after(KEY)
+    for name in LAYERS if build is recurrent_agent else LAYERS[:3]:
         old, new = getattr(network, name), getattr(after, name)
         assert_array_equal(old.bias, new.bias)
-        changed = np.asarray(old.weight != new.weight)
-        unused = np.asarray(jnp.all(old.on() == 0, axis=0))
         if name == "fc1" and build is recurrent_agent:
-            assert not changed.any()
+            assert_array_equal(old.weight, new.weight)
             assert_array_equal(old.threshold, new.threshold)
-            continue
-        assert not np.any(changed & ~unused)
-        assert 0.35 < changed.sum() / unused.sum() < 0.65  # reset_ratio, within sampling error
-        assert_array_equal(changed, np.any(np.asarray(old.threshold != new.threshold), axis=0))
-        fresh = np.asarray(new.threshold)[:, changed]
-        assert np.all((fresh >= -10) & (fresh <= -5)) and np.std(fresh) > 1
-        drawn = np.asarray(new.weight)[changed]
-        bound = old.weight.shape[1] ** -0.5
-        assert np.all(np.abs(drawn) <= bound) and np.abs(drawn).max() > 0.8 * bound
+        else:
+            check_reset(old, new, ratio=0.5)
     if build is recurrent_agent:
         for old, new in zip(jax.tree.leaves(network.gru), jax.tree.leaves(after.gru), strict=True):
             assert_array_equal(old, new)
 
 
-@pytest.mark.parametrize(("ratio", "everything"), [(0.0, False), (1.0, True)])
-def test_reset_ratio_at_its_ends(ratio, everything):
-    sharing = Kaleidoscope(reset_ratio=ratio)
-    network = half_masked(mlp_actor(sharing, inputs=6, actions=4, width=10, agents=2, roles=2, key=KEY))
-    after = sharing.refresh(network, NOTHING, jax.random.key(1))
-    unused = jnp.all(network.fc2.on() == 0, axis=0)
-    assert_array_equal(network.fc2.weight != after.fc2.weight, unused & everything)
+def check_reset(old: ThresholdLinear, new: ThresholdLinear, *, ratio: float):
+    weight, threshold = np.asarray(old.weight), np.asarray(old.threshold)
+    changed = weight != np.asarray(new.weight)
+    unused = np.all(np.abs(weight) <= 1 / (1 + np.exp(-threshold)), axis=0)
+    assert not np.any(changed & ~unused)
+    assert abs(changed.sum() / unused.sum() - ratio) < 0.2  # sampling error of about a hundred entries
+    assert_array_equal(np.any(threshold != np.asarray(new.threshold), axis=0), changed)
+    fresh = np.asarray(new.threshold)[:, changed]
+    assert np.all((fresh >= -10) & (fresh <= -5))
+    assert np.std(fresh) > 1
+    drawn, bound = np.abs(np.asarray(new.weight)[changed]), weight.shape[1] ** -0.5
+    assert 0.8 * bound < drawn.max() <= bound
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_reset_ratio_at_its_ends(ratio):
+    noise = np.random.default_rng(0)
+    layer = partly_masked(
+        ThresholdLinear(
+            weight=jnp.asarray(noise.uniform(0.1, 0.3, (6, 10)), jnp.float32),
+            bias=jnp.zeros(6),
+            threshold=jnp.full((2, 6, 10), -7.0),
+            identities=2,
+        )
+    )
+    after = Kaleidoscope(reset_ratio=ratio).refresh(layer, NOTHING, KEY)
+    unused = jnp.all(layer.on() == 0, axis=0)
+    assert 0 < unused.sum() < unused.size
+    assert_array_equal(layer.weight != after.weight, unused & (ratio == 1))
 
 
 def test_interval_is_the_setting():

@@ -95,7 +95,9 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     parser.add_argument("--method", nargs="+", default=[], metavar="NAME", help="methods to compare (default: all)")
     parser.add_argument("--width", type=whole, metavar="N", help="hidden units (default: the task's preset)")
     parser.add_argument("--budget", type=whole, metavar="N", help="find each method's width for N parameters")
-    parser.add_argument("--paper", action="store_true", help="the paper's tables beside ours; exit code 1 if one differs")
+    parser.add_argument(
+        "--paper", action="store_true", help="the paper's tables beside ours; exit code 1 if one differs"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options, fields = parser.parse_with_fields(argv)
@@ -189,7 +191,11 @@ def _paper_tables(cells: list[Cell]) -> list[Table | str]:
     titles = {cell: cell.task if cell.setting in budgets.BUDGETS else "agent scaling, width 256" for cell in cells}
     for title in dict.fromkeys(titles.values()):
         scaling = not title.startswith(("smacv2", "mamujoco"))
-        made = table(f"\n{title}" if parts else title, ("method", "agents" if scaling else "budget"), ("width", "paper", "ours", ""))
+        made = table(
+            f"\n{title}" if parts else title,
+            ("method", "agents" if scaling else "budget"),
+            ("width", "paper", "ours", ""),
+        )
         for cell in (cell for cell in cells if titles[cell] == title):
             number = "{:.4f}" if scaling else "{:,}"
             made.add_row(

@@ -42,5 +42,5 @@ def table(title: str, names: tuple[str, ...], numbers: tuple[str, ...] = (), tex
     for name in numbers:
         made.add_column(name, justify="right", no_wrap=True)
     for name in text:
-        made.add_column(name)
+        made.add_column(name, overflow="fold")
     return made

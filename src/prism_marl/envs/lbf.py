@@ -95,7 +95,6 @@ class Foraging:
         _, food = self._place(jnp.where(inner, priority, 0), self.foods, FOOD_DISTANCE)
         food = jnp.sort(jnp.where(food < 0, cells, food))
         placed = food < cells
-
         level = jax.random.randint(level_key, (self.players,), 1, PLAYER_LEVELS + 1)
         most = jnp.sum(jnp.sort(level)[:SHARERS])
         drawn = most if self.coop else jax.random.randint(food_key, (self.foods,), 1, most + 1)
@@ -165,13 +164,13 @@ class Foraging:
         cells = list(zip(s.row, s.col, strict=True))
         for i, (row, col) in enumerate(cells):
             # players may share a cell: spread them, so that all can be seen
-            x = col + 0.5 + 0.15 * (2 * cells[:i].count((row, col)) - cells.count((row, col)) + 1)
+            x = col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
             glyph = chr(ord("A") + i) if i < 26 else "@"
             shapes.append(Shape("disc", x, row + 0.5, 0.8, i, str(s.level[i]), glyph, bool(s.loading[i])))
         collected = float(_collected(state))
         caption = f"step {s.clock}/{HORIZON}, {collected:.0%} of the food collected"
-        extra = {"step": float(s.clock), "collected": collected}
-        return Scene(self.cols, self.rows, tuple(shapes), caption=caption, extra=extra)
+        numbers = {"step": float(s.clock), "collected": collected}
+        return Scene(float(self.cols), float(self.rows), tuple(shapes), caption=caption, extra=numbers)
 
     @property
     def _sees_all(self) -> bool:
@@ -257,7 +256,7 @@ def _self_first(x: Int[Array, " a"]) -> Int[Array, "a a"]:
 
 
 def _compact(
-    seen: Bool[Array, "a n"], y: Int[Array, "a n"], x: Int[Array, "a n"], level: Int[Array, "a n"]
+    seen: Bool[Array, "a n"], y: Int[Array, "a n"], x: Int[Array, "a n"], level: Int[Array, "#a n"]
 ) -> Int[Array, "a n 3"]:
     """Move what is seen to the front, in order, and fill up with (-1, -1, 0)."""
     n = seen.shape[1]
@@ -270,7 +269,7 @@ def _compact(
 def _guess(variant: str) -> str:
     """What a misspelt variant most likely means: all that can be read from it, 10x10-3p-3f for the rest."""
     shapes = ("(N)x", "x(N)", "(N)p", "(N)f", "s(N)|(N)s")
-    found = [re.search(shape.replace("N", NUMBER), variant) for shape in shapes]
+    found = (re.search(shape.replace("N", NUMBER), variant) for shape in shapes)
     rows, cols, players, foods, sight = (int(f.group(f.lastindex or 0)) if f else None for f in found)
     return Foraging(rows or 10, cols or 10, players or 3, foods or 3, "coop" in variant, sight).spec.name
 

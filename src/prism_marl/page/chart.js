@@ -52,7 +52,8 @@ function lineChart(host, options) {
   }
   const wanted = Math.max(3, Math.min(8, (box.right - box.left) / 90));
   for (const tick of niceTicks(xLow, xHigh, wanted)) {
-    svg.append(draw("text", { x: px(tick), y: box.bottom + 15, "text-anchor": "middle", text: short(tick) }));
+    const anchor = px(tick) > width - 18 ? "end" : "middle"; // the last label must not leave the picture
+    svg.append(draw("text", { x: anchor === "end" ? width : px(tick), y: box.bottom + 15, "text-anchor": anchor, text: short(tick) }));
   }
   svg.append(draw("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }));
   if (options.xLabel) {

@@ -1,0 +1,202 @@
+"""Prism's layer: start, invariances, gradients of the diversity term, revival (SPEC 14.11 and 14.12)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from prism_marl.errors import UserError
+from prism_marl.sharing import FuPSIDSVD, Prism, network_regularizers
+from prism_marl.sharing.base import Experience, uniform_weight
+from prism_marl.sharing.prism import SpectralLinear
+from prism_marl.sharing.resets import fresh_directions
+from prism_marl.sharing.spectral import initial_factors, off_orthonormal
+
+KEY = jax.random.key(0)
+NOTHING = Experience(*(jnp.zeros((0, 0, 0)) for _ in range(3)), jnp.zeros(0), jnp.zeros((0, 0), bool))
+
+
+def drawn(sharing=None, fan_in=6, fan_out=5, identities=3) -> SpectralLinear:
+    """A layer whose thresholds reach into the spectrum, so that masks differ."""
+    sharing = sharing or Prism()
+    layer = sharing.linear(fan_in, fan_out, identities=identities, key=KEY, kind="hidden", depth=0)
+    noise = np.random.default_rng(1).uniform(-3, 1.5, layer.threshold.shape)
+    return eqx.tree_at(lambda layer: layer.threshold, layer, jnp.asarray(noise, jnp.float32))
+
+
+def by_hand(threshold, s=(3.0, 2.0, 1.0, 0.5), **settings) -> SpectralLinear:
+    """Unit vectors as factors; the last two singular values are separate: |s| / max|s| = 1 and 1/2."""
+    return SpectralLinear(
+        U=jnp.eye(4),
+        s=jnp.asarray(s),
+        V=jnp.eye(4),
+        bias=jnp.zeros(4),
+        settings=Prism(**settings),
+        threshold=jnp.asarray(threshold, jnp.float32),
+        identities=len(threshold),
+    )
+
+
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(9, 5), (5, 9), (7, 7)])
+def test_factors_start_as_the_dense_matrix(fan_in, fan_out):
+    U, s, V = initial_factors(KEY, fan_in, fan_out)
+    dense = uniform_weight(jax.random.split(KEY, 3)[0], fan_out, fan_in, fan_in=fan_in)
+    assert_allclose((U * s) @ V.T, dense, atol=1e-5)
+    assert_array_equal(s, np.sort(s)[::-1])
+    assert max(off_orthonormal(U), off_orthonormal(V)) < 1e-10
+
+
+def test_forward_by_hand():
+    layer = by_hand([[-50.0, -50.0], [-50.0, 50.0], [0.0, 0.0]])
+    assert_allclose(layer.spectra(), [[3, 2, 1, 0.25], [3, 2, 1, 0], [3, 2, 0.5, 0]], atol=1e-6)
+    assert_array_equal(layer.spectrum()[1], [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 0]])
+
+
+def test_all_common_equals_full_sharing_with_svd():
+    mine = Prism(common=1.0).linear(6, 5, identities=3, key=KEY, kind="hidden", depth=0)
+    other = FuPSIDSVD().linear(6, 5, identities=3, key=KEY, kind="hidden", depth=0)
+    for one, two in zip(jax.tree.leaves(mine), jax.tree.leaves(other), strict=True):
+        assert_array_equal(one, two)
+    x = jax.random.normal(KEY, (4, 3, 6))
+    assert_allclose(mine(x), x @ ((mine.U * mine.s) @ mine.V.T).T + mine.bias, rtol=1e-5, atol=1e-6)
+    assert set(network_regularizers(mine)) == {"orthogonality"}
+
+
+@pytest.mark.parametrize(("fan_out", "masked"), [(1, 0), (2, 1)])
+def test_few_separate_directions(fan_out, masked):
+    layer = drawn(fan_out=fan_out)
+    assert layer.masked == masked
+    x = jax.random.normal(KEY, (2, 3, 6))
+    value, gradient = jax.value_and_grad(lambda layer: jnp.sum(layer(x) ** 2) + layer.diversity()[0])(layer)
+    assert np.isfinite(value) and all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    if masked:  # |s| / max|s| is 1: always on, scaled by 1 - sigmoid(t)
+        assert_allclose(layer.spectra()[:, 1], layer.s[1] * (1 - jax.nn.sigmoid(layer.threshold[:, 0])), rtol=1e-5)
+        assert_array_equal(layer.on(), 1)
+
+
+@pytest.mark.parametrize(("common", "rank", "masked"), [(0.5, 11, 5), (0.6, 64, 25), (0.6, 21, 8), (0.6, 25, 10)])
+def test_number_of_separate_directions_is_exact(common, rank, masked):
+    assert Prism(common=common).masked(rank) == masked
+
+
+def test_order_inside_a_block_does_not_matter():
+    layer = drawn(fan_in=8, fan_out=8)
+    x = jax.random.normal(KEY, (2, 3, 8))
+    order = np.asarray([2, 0, 3, 1, 5, 7, 4, 6])  # four common, four separate directions
+    moved = SpectralLinear(
+        U=layer.U[:, order],
+        s=layer.s[order],
+        V=layer.V[:, order],
+        bias=layer.bias,
+        settings=layer.settings,
+        threshold=layer.threshold[:, order[4:] - 4],
+        identities=3,
+    )
+    assert_allclose(moved(x), layer(x), rtol=1e-5, atol=1e-6)
+    assert_allclose(moved.diversity()[0], layer.diversity()[0], rtol=1e-6)
+
+
+def test_signs_do_not_matter():
+    layer, sign = drawn(), jnp.asarray([1.0, -1, 1, -1, 1])
+    flipped = eqx.tree_at(lambda layer: (layer.U, layer.s), layer, (layer.U * sign, layer.s * sign))
+    x = jax.random.normal(KEY, (2, 3, 6))
+    assert_allclose(flipped(x), layer(x), rtol=1e-5, atol=1e-6)
+    literal = drawn(Prism(spectrum_abs=False))
+    flipped = eqx.tree_at(lambda layer: (layer.U, layer.s), literal, (literal.U * sign, literal.s * sign))
+    assert not np.allclose(flipped(x), literal(x), atol=1e-3)  # the paper to the letter kills negative values
+
+
+@pytest.mark.parametrize("identity", [None, jnp.asarray([2, 0, 1])])
+def test_both_code_paths_agree(identity):
+    layer = drawn(fan_in=5, fan_out=5)
+    x = jax.random.normal(KEY, (40, 3, 5))
+    assert layer.builds_matrices(x.shape, identity) and not layer.builds_matrices(x[:2].shape, identity)
+    factored = jnp.concatenate([layer(x[start : start + 2], identity) for start in range(0, 40, 2)])
+    assert_allclose(layer(x, identity), factored, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_masks_have_no_diversity_gradient():
+    layer = by_hand([[-2.0, -1.0], [-3.0, -0.5]])  # all on
+    value, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
+    assert value == 0
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
+
+
+def test_one_differing_direction_pulls_on_its_thresholds_only():
+    layer = by_hand([[-2.0, -1.0], [-3.0, 1.0]])  # the second identity drops the last direction
+    value, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
+    assert_allclose(value, 2 * 0.5)  # two ordered pairs
+    slope = jax.nn.sigmoid(layer.threshold) * jax.nn.sigmoid(-layer.threshold)
+    reach = np.tanh(2 * 0.5)
+    assert_allclose(gradient.threshold, -slope * jnp.asarray([[0, reach], [0, -reach]]), rtol=1e-5)
+    assert gradient.threshold[0, 1] < 0 < gradient.threshold[1, 1]
+    for leaf in (gradient.U, gradient.s, gradient.V, gradient.bias):
+        assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("ste", ["tanh", "identity", "sigmoid"])
+def test_diversity_equals_the_sum_over_pairs(ste):
+    layer = drawn(Prism(ste=ste, common=0.0), identities=5)
+
+    def pairs(layer):
+        on, size = layer.on(), jax.lax.stop_gradient(jnp.abs(layer.s))
+        return jnp.sum(size * jnp.abs(on[:, None] - on[None]))
+
+    fast = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
+    slow = jax.value_and_grad(pairs)(layer)
+    assert fast[0] > 0
+    for one, other in zip(jax.tree.leaves(fast), jax.tree.leaves(slow), strict=True):
+        assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_network_term_is_a_negated_mean_over_pairs_and_entries():
+    layer = by_hand([[-2.0, -1.0], [-3.0, 1.0]])
+    assert_allclose(network_regularizers(layer)["diversity"], -(2 * 0.5) / (2 * 2), rtol=1e-6)
+
+
+def test_threshold_rate_scales_steps_but_not_the_start():
+    plain, fast = (Prism(threshold_rate=rate).linear(6, 5, identities=3, key=KEY, kind="hidden", depth=0)
+                   for rate in (1.0, 4.0))  # fmt: skip
+    assert_allclose(fast.threshold * 4, plain.threshold, rtol=1e-6)
+    assert_allclose(fast.spectra(), plain.spectra(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [6, 9])
+def test_fresh_directions_are_orthonormal_and_leave_the_rest(rows):
+    factor = jnp.linalg.qr(jax.random.normal(KEY, (rows, 6)))[0]
+    chosen = jnp.asarray([False, True, False, True, True, False])
+    after = fresh_directions(jax.random.key(1), factor, chosen)
+    assert_array_equal(after[:, ~chosen], factor[:, ~chosen])
+    assert_allclose(after.T @ after, np.eye(6), atol=1e-5)
+    assert not np.allclose(after[:, chosen], factor[:, chosen], atol=1e-2)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_revival_of_directions_that_nobody_uses(ratio):
+    settings = Prism(reset_ratio=ratio, reset_interval=10, common=0.0)
+    assert settings.refresh_interval() == 10
+    threshold = jnp.asarray([[-5.0, 50, -5, 50, -5], [-5.0, 50, 50, 50, -5]])  # directions 1 and 3 are dead
+    layer = eqx.tree_at(lambda layer: layer.threshold, drawn(settings, identities=2), threshold)
+    after = jax.jit(settings.refresh)(layer, NOTHING, jax.random.key(1))
+    dead = np.asarray([False, True, False, True, False]) & (ratio == 1)
+    for old, new in ((layer.U, after.U), (layer.V, after.V), (layer.threshold, after.threshold)):
+        assert_array_equal(np.any(old != new, axis=0), dead)
+    assert_array_equal(after.s, jnp.where(dead, jnp.median(layer.s), layer.s))
+    if ratio:
+        assert np.all(after.on()[:, dead] == 1)
+        assert np.all((after.threshold[:, dead] >= -10) & (after.threshold[:, dead] <= -5))
+        assert after.orthogonality() < 1e-8
+
+
+def test_common_directions_are_never_revived():
+    layer = by_hand([[50.0, 50.0], [50.0, 50.0]], reset_ratio=1.0)
+    after = layer.revived(KEY)
+    assert_array_equal(after.U[:, :2], layer.U[:, :2])
+    assert_array_equal(after.s, [3, 2, 0.75, 0.75])
+
+
+def test_bad_settings_name_the_field():
+    with pytest.raises(UserError, match="sharing.common"):
+        Prism(common=1.2).validate()
