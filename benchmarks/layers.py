@@ -31,7 +31,7 @@ import numpy as np
 
 from prism_marl.networks.mlp import mlp_actor
 from prism_marl.networks.recurrent import recurrent_agent
-from prism_marl.sharing import METHODS, RoleLinear, method
+from prism_marl.sharing import METHODS, RoleLinear, Sharing, method
 from prism_marl.sharing.base import network_regularizers
 from prism_marl.sharing.footprint import footprint
 
@@ -96,9 +96,14 @@ def force_form(network: Any, matrices: bool) -> Any:
     return jax.tree.map(forced, network, is_leaf=lambda node: isinstance(node, RoleLinear))
 
 
+def settings_of(name: str) -> Sharing:
+    """A method's defaults; a forced form is written behind the name."""
+    return method(name.partition(" ")[0])()  # pyright: ignore[reportCallIssue]
+
+
 def make_network(name: str, part: str, setting: Setting, agents: int) -> Any:
     """A hidden layer or a whole network of one method, from the package's own constructors."""
-    sharing = method(name.partition(" ")[0])()
+    sharing = settings_of(name)
     key = jax.random.key(0)
     if part == "layer":
         identities = sharing.identities(agents, agents)
@@ -121,7 +126,7 @@ def make_network(name: str, part: str, setting: Setting, agents: int) -> Any:
 
 def make_program(name: str, part: str, setting: Setting, agents: int, penalties: bool) -> Callable[..., Any]:
     """``program(network, x, repetitions)``: that many training steps. A layer also passes a gradient to its input."""
-    clusters = method(name.partition(" ")[0])().initial_clusters(agents)
+    clusters = settings_of(name).initial_clusters(agents)
     unroll = 1 if jax.default_backend() == "cpu" else 10  # the learner's 10 saves launches; a CPU only compiles longer
 
     def outputs(network: Any, x: jax.Array) -> jax.Array:
@@ -130,17 +135,17 @@ def make_program(name: str, part: str, setting: Setting, agents: int, penalties:
         role = jnp.broadcast_to(jnp.arange(agents), x.shape[:-1])
         return network.unroll(x, role, scan_unroll=unroll) if setting.steps else network(x, role)
 
-    def loss(moved: Any, fixed: Any, x: jax.Array | None) -> jax.Array:
-        network, x = eqx.combine(moved[0], fixed), moved[1] if x is None else x
-        total = jnp.mean(outputs(network, x) ** 2)
+    def loss(moved: Any, fixed: Any, x: jax.Array) -> jax.Array:
+        network = eqx.combine(moved[0], fixed)
+        total = jnp.mean(outputs(network, moved[1] if part == "layer" else x) ** 2)
         return total + 0.01 * sum(network_regularizers(network).values()) if penalties else total
 
     def program(network: Any, x: jax.Array, repetitions: jax.Array) -> Any:
         moved, fixed = eqx.partition(network, eqx.is_inexact_array)
-        start, constant = ((moved, x), None) if part == "layer" else ((moved,), x)
+        start = (moved, x) if part == "layer" else (moved,)
 
         def step(_: Any, now: Any) -> Any:
-            gradient = jax.grad(loss)(now, fixed, constant)
+            gradient = jax.grad(loss)(now, fixed, x)
             return jax.tree.map(lambda value, slope: value - 1e-6 * slope, now, gradient)
 
         return jax.lax.fori_loop(0, repetitions, step, start)
@@ -288,7 +293,8 @@ def main() -> None:
     parser.add_argument("--agents", type=int, nargs="+", default=[3, 16, 128, 1024])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="names from METHODS (default: all)")
     parser.add_argument("--parts", nargs="+", default=["layer", "network"], choices=["layer", "network"])
-    parser.add_argument("--settings", nargs="+", default=[one.name for one in SETTINGS])
+    known = [one.name for one in SETTINGS]
+    parser.add_argument("--settings", nargs="+", default=known, choices=known)
     parser.add_argument("--quick", action="store_true", help="few rounds and small batches: a smoke test")
     parser.add_argument("--penalties", action="store_true", help="add each method's regularisers to the loss")
     parser.add_argument("--rounds", type=int, help="timed rounds (default 9, quick 3)")

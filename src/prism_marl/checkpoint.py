@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +20,29 @@ KEEP = 2  # the newest and the one before: a damaged file never costs the run
 State = TypeVar("State")
 
 
-def save(folder: Path, number: int, state: Any, notes: dict[str, Any]) -> Path:
+class Writer:
+    """Writes checkpoints while training goes on: the state is copied at once, hashed and written in a thread."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._pending: Future[Path] | None = None
+
+    def save(self, number: int, state: Any, notes: dict[str, Any]) -> None:
+        """Returns as soon as the state is copied; the write before this one has finished by then."""
+        tensors = flatten(state)
+        self.wait()
+        self._pending = self._pool.submit(save, self.folder, number, tensors, notes)
+
+    def wait(self) -> None:
+        """Until the last write is on the disk; a failed one raises here."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+
+def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> Path:
     """Write checkpoint ``number`` and drop all but the newest ``KEEP``."""
-    tensors = flatten(state)
     metadata = {"format": FORMAT, "digest": _digest(tensors), "notes": json.dumps(notes)}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:08d}.safetensors"
@@ -122,7 +143,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def _plain(leaf: Any) -> np.ndarray:
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    return np.ascontiguousarray(jax.device_get(leaf))
+    return np.array(jax.device_get(leaf))  # a copy: on a CPU the original's memory is reused by the next step
 
 
 def _name(path: Any) -> str:

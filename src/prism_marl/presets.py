@@ -103,7 +103,7 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
     sharing={"seps": {"pretraining": 512}, "adaps": {"pretraining": 512}},
 )
 
-_FAMILIES = {"lbf": _LBF, "smacv2": _SMACV2, "mamujoco": _MAMUJOCO, "roles": _ROLES}
+_FAMILIES = {"lbf": _LBF, "lbforaging": _LBF, "smacv2": _SMACV2, "mamujoco": _MAMUJOCO, "roles": _ROLES}
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},

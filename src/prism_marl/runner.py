@@ -27,6 +27,7 @@ from prism_marl import checkpoint, envs
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
+from prism_marl.host_trainer import HostTrainer
 from prism_marl.learners.qmix import QMixLearner
 from prism_marl.machine import describe_machine, free_bytes
 from prism_marl.presets import method_settings
@@ -45,16 +46,18 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
     experiment.validate()
     trainer = make_trainer(experiment)
     _check_memory(trainer)
-    with _locked(folder), _stop_signals() as stop:
+    with contextlib.closing(trainer), _locked(folder), _stop_signals() as stop:
         _write_config(experiment, folder)
-        _Session(trainer, folder, monitor or Quiet(), stop).run()
+        writer = checkpoint.Writer(folder / "checkpoints")
+        _Session(trainer, folder, monitor or Quiet(), stop, writer).run()
     return folder
 
 
 def make_trainer(experiment: Experiment) -> Trainer:
     """The compiled trainer for JAX environments, the host loop for the others; both offer the same calls."""
-    env = envs.make(experiment.task)
-    return Trainer(experiment, env)
+    if envs.is_host(experiment.task):
+        return HostTrainer(experiment, envs.make_host(experiment.task))
+    return Trainer(experiment, envs.make(experiment.task))
 
 
 @dataclass
@@ -70,6 +73,7 @@ class _Session:
     folder: Path
     monitor: Monitor
     stop: Stop
+    writer: checkpoint.Writer
     evaluation: int = 0  # number of the next evaluation
     compiled: dict[str, Any] = field(default_factory=dict)
     compile_seconds: float = 0.0
@@ -85,6 +89,7 @@ class _Session:
             state = self._evaluate(state)
             self._save(state)
         self._write_replay(state)
+        self.writer.wait()
         (self.folder / "done").touch()
 
     def _reach(self, state: TrainState, goal: int) -> TrainState:
@@ -122,6 +127,7 @@ class _Session:
         self.monitor.progress(int(after.min()), self.rate, self.shown)
         if self.stop.asked:
             self._save(state)
+            self.writer.wait()
             raise UserError(f"stopped at step {int(after.min())}; the same command continues from there", code=130)
         return state
 
@@ -206,7 +212,7 @@ class _Session:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
         sizes = {name: self._rows(name).size() for name in ROW_FILES}
         number = 1000 * int(state.iteration) + min(self.evaluation, 999)
-        checkpoint.save(self.folder / "checkpoints", number, state, {"evaluation": self.evaluation, "sizes": sizes})
+        self.writer.save(number, state, {"evaluation": self.evaluation, "sizes": sizes})
 
     def _program(self, name: str, *arguments: Any) -> Any:
         """Compile once, ahead of time, so that compilation never hides in a speed."""
@@ -224,13 +230,15 @@ class _Session:
             "refresh": self.trainer.refresh,
             "spectra": self.trainer.spectra,
         }
-        if name in self.trainer.eager:
-            return functions[name]
         if name == "learn":
             self.monitor.note("compiling ...")
         donated = (0,) if name in ("learn", "collect", "prepare", "refresh") else ()
         started = time.perf_counter()
-        program = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
+        if name in self.trainer.eager:
+            program = functions[name]
+            self.trainer.warm(name, arguments[0])
+        else:
+            program = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
         self.compile_seconds += time.perf_counter() - started
         return program
 

@@ -59,10 +59,13 @@ class Trainer:
 
     def init(self) -> TrainState:
         """Fresh state of all seeds."""
-        run = self.experiment.run
-        keys = jax.vmap(jax.random.key)(jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32))
+        keys = jax.vmap(jax.random.key)(self._numbers())
         zero = jnp.zeros((), jnp.int32)
         return TrainState(jax.vmap(self._init_seed)(keys), zero, zero, zero, zero)
+
+    def _numbers(self) -> Int[Array, " seeds"]:
+        run = self.experiment.run
+        return jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32)
 
     def _init_seed(self, key) -> SeedState:
         key_learner, key_train = jax.random.split(key)
@@ -88,7 +91,10 @@ class Trainer:
         return jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), state)
 
     def _iterate(self, state: TrainState, learn: bool) -> TrainState:
-        seeds = jax.vmap(self._collect)(state.seeds)
+        return self.conclude(state, jax.vmap(self._collect)(state.seeds), learn=learn)
+
+    def conclude(self, state: TrainState, seeds: SeedState, *, learn: bool) -> TrainState:
+        """Count an iteration whose episodes are stored in ``seeds``, and make the updates that they pay for."""
         iteration, summed = state.iteration + 1, state.summed
         if learn:
             settings, envs = self.experiment.learner, self.experiment.run.envs
@@ -129,11 +135,10 @@ class Trainer:
         run = self.experiment.run
 
         def one(seed: SeedState, number):
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(number), 0x5EED), evaluation)
+            key = evaluation_key(number, evaluation)
             return play(self.env, self.learner, seed.learner.online.agent, key, 0.0, run.eval_episodes)[1]
 
-        numbers = jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32)
-        return summarise(jax.vmap(one)(state.seeds, numbers))
+        return summarise(jax.vmap(one)(state.seeds, self._numbers()))
 
     def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
         """One greedy episode as drawings and its return; no drawings where the environment has none."""
@@ -141,12 +146,15 @@ class Trainer:
         if draw is None:
             return [], 0.0
         agent = seed_of(state.seeds.learner.online.agent, seed)
-        key = jax.random.fold_in(jax.random.key(self.experiment.run.seed + seed), number)
+        key = self._watch_key(seed, number)
         states, summary, length = jax.device_get(
             jax.jit(lambda agent, key: watch(self.env, self.learner, agent, key))(agent, key)
         )
         frames = [jax.tree.map(lambda leaf, t=t: leaf[t], states) for t in range(int(length) + 1)]
         return [draw(frame) for frame in frames], float(summary.returns[0])
+
+    def _watch_key(self, seed: int, number: int) -> Key[Array, ""]:
+        return jax.random.fold_in(jax.random.key(self.experiment.run.seed + seed), number)
 
     def prepare(self, state: TrainState) -> TrainState:
         """Let the sharing method look at the data collected so far, once."""
@@ -184,6 +192,17 @@ class Trainer:
         """Memory of the replay buffers of all seeds."""
         e = self.experiment
         return e.run.seeds * replay.nbytes(self.learner.empty_episode(), e.learner.buffer)
+
+    def warm(self, name: str, state: TrainState) -> None:
+        """Compile what an eager call needs; here none is eager."""
+
+    def close(self) -> None:
+        """Let go of whatever the environment holds; compiled ones hold nothing."""
+
+
+def evaluation_key(number: Int[Array, ""], evaluation: Int[Array, ""]) -> Key[Array, ""]:
+    """The episodes of one seed's evaluation, apart from those it trains on."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(number), 0x5EED), evaluation)
 
 
 def summarise(summary: Summary) -> dict[str, Array]:

@@ -88,5 +88,5 @@ def test_number_of_identities():
         SePS(clusters=None).identities(agents=2, roles=1)
     with pytest.raises(UserError, match="at most 2"):
         SePS(clusters=3).identities(agents=2, roles=1)
-    with pytest.raises(UserError, match="sharing.pretraining"):
+    with pytest.raises(UserError, match=r"sharing\.pretraining"):
         SePS(pretraining=0).validate()

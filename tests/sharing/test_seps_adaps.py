@@ -71,8 +71,10 @@ def test_open_number_of_clusters_leaves_room():
     assert network.fc1.mask.shape == (5, 20)
 
 
-def adaps_agent(sharing: AdaPS, build=recurrent_agent):
-    return jax.jit(lambda key: build(sharing, **SIZES, key=key))(KEYS[0])
+def empty_agent(sharing: AdaPS):
+    """An agent full of zeros: enough where only labels and masks matter."""
+    shapes = jax.eval_shape(lambda: recurrent_agent(sharing, **SIZES, key=KEYS[0]))
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 class Planted(AdaPS):
@@ -86,17 +88,16 @@ def test_masks_follow_centres():
     sharing = Planted(clusters=3, ratio=0.3)
     centres = np.random.default_rng(1).normal(size=(3, 10)).astype(np.float32)
     centres[1] = centres[0] + 0.05  # close to the first
-    agent = adaps_agent(sharing)
-    assert agent.gru.gate.mask.all()  # dense until clusters are known
+    prepare = jax.jit(sharing.prepare)
     labels = jnp.asarray([0, 1, 2, 0, 1, 2])
-    agent = jax.jit(sharing.prepare)(agent, (labels, jnp.asarray(centres)), KEYS[1])
+    agent = prepare(empty_agent(sharing), (labels, jnp.asarray(centres)), KEYS[1])
     masks = [np.asarray(part) for part in (agent.gru.gate.mask, agent.fc2.mask, agent.fc3.mask)]
     for mask in masks:
         assert_array_equal((~mask).sum(axis=1), 6)  # exactly floor(0.3 * 20)
         assert (mask[0] != mask[1]).sum() < (mask[0] != mask[2]).sum()
     assert not np.array_equal(masks[0], masks[1])  # every layer has its own projection
     assert not hasattr(agent.fc1, "mask") and not hasattr(agent.fc4, "mask")
-    again = jax.jit(sharing.prepare)(agent, (labels, jnp.asarray(centres)), KEYS[0])
+    again = prepare(agent, (labels, jnp.asarray(centres)), KEYS[0])
     assert_array_equal(again.fc2.mask, agent.fc2.mask)  # the projection is fixed
 
 
@@ -108,23 +109,28 @@ def test_actions_are_never_masked():
 def test_new_clusters_keep_their_old_names():
     sharing = Planted(recluster_interval=1000)
     assert sharing.refresh_interval() == 1000
-    agent = adaps_agent(sharing)
+    agent = empty_agent(sharing)
     centres = jnp.stack([jnp.arange(10.0), -(jnp.arange(10.0) ** 2)])
-    agent = sharing.prepare(agent, (jnp.asarray(TYPES), centres), KEYS[0])
+    agent = jax.jit(sharing.prepare)(agent, (jnp.asarray(TYPES), centres), KEYS[0])
     # found again under the opposite names, with one agent on the other side
     swapped = jnp.asarray(1 - TYPES).at[5].set(0)
-    after = sharing.refresh(agent, (swapped, centres[::-1]), KEYS[0])
+    after = jax.jit(sharing.refresh)(agent, (swapped, centres[::-1]), KEYS[0])
     assert_array_equal(after.clusters, jnp.asarray(TYPES).at[5].set(1))
     assert_array_equal(after.fc2.mask, agent.fc2.mask)
 
 
 def test_random_masks_ignore_centres():
     sharing = Planted(random_masks=True, ratio=0.5)
-    agent = adaps_agent(sharing)
-    assert_array_equal(jnp.sum(~agent.fc2.mask, axis=1), 10)
+    mask = sharing.gate(20, identities=2, key=KEYS[0]).mask
+    assert_array_equal((~mask).sum(axis=1), 10)
+    agent = eqx.tree_at(lambda agent: agent.fc2.mask, empty_agent(sharing), mask)
     after = sharing.prepare(agent, (jnp.asarray(TYPES), jnp.ones((2, 10))), KEYS[0])
     assert_array_equal(after.clusters, TYPES)
-    assert_array_equal(after.fc2.mask, agent.fc2.mask)
+    assert_array_equal(after.fc2.mask, mask)
+
+
+def test_nothing_is_masked_before_clusters_are_known():
+    assert AdaPS().gate(20, identities=2, key=KEYS[0]).mask.all()
 
 
 def test_unused_clusters_do_not_shift_the_scale():

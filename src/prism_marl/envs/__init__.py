@@ -1,5 +1,5 @@
 """Environments: one file each; ``registry.make`` turns a task name into an environment."""
 
-from prism_marl.envs.registry import describe, families, make
+from prism_marl.envs.registry import describe, families, is_host, make, make_host
 
-__all__ = ["describe", "families", "make"]
+__all__ = ["describe", "families", "is_host", "make", "make_host"]

@@ -1,8 +1,13 @@
 """Task names to environments: ``family/variant``. A new environment is one file and one entry in ``_FAMILIES``."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from prism_marl.envs.adapters.base import HostEnv
+from prism_marl.envs.adapters.lbforaging import make_lbforaging
+from prism_marl.envs.adapters.pettingzoo import make_pettingzoo
 from prism_marl.envs.lbf import make_lbf
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.shapes import mamujoco_shape, smacv2_shape
@@ -17,8 +22,9 @@ class Family:
     pattern: str
     examples: tuple[str, ...]
     about: str
-    make: Callable[[str], Env] | None = None  # receives what follows the slash; None where only the sizes are known
+    make: Callable[[str], Any] | None = None  # receives what follows the slash; None where only the sizes are known
     shape: Callable[[str], EnvSpec] | None = None
+    host: bool = False  # ``make`` builds a ``HostEnv``, which lives in Python, not an ``Env``
 
 
 _FAMILIES: dict[str, Family] = {
@@ -30,6 +36,20 @@ _FAMILIES: dict[str, Family] = {
         ("lbf/10x10-3p-3f", "lbf/8x8-2p-2f-coop", "lbf/10x10-3p-3f-s2"),
         "Level-Based Foraging by the rules of lbforaging 2.0.0 (v3), in JAX",
         make_lbf,
+    ),
+    "lbforaging": Family(
+        "lbforaging/<size>x<size>-<players>p-<foods>f[-coop][-s<sight>]",
+        ("lbforaging/10x10-3p-3f",),
+        "the original package lbforaging, in Python: slow, and the judge of lbf",
+        make_lbforaging,
+        host=True,
+    ),
+    "pettingzoo": Family(
+        "pettingzoo/<module>[?horizon=<steps>][&<name>=<value>]",
+        (),  # any module with parallel_env will do, so none is special
+        "any PettingZoo parallel environment with discrete actions, also your own module",
+        make_pettingzoo,
+        host=True,
     ),
     "smacv2": Family(
         "smacv2/<race>_5_vs_5",
@@ -52,12 +72,24 @@ def families() -> dict[str, Family]:
 
 
 def make(task: str) -> Env:
-    """Build the environment that a task name stands for."""
-    family, variant = _family(task)
-    if family.make is None:
-        describe(task)  # a misspelt variant is the more useful complaint
-        raise UserError(f"task: '{task}' can be measured with `footprint` but not played yet; try lbf/10x10-3p-3f")
-    return family.make(variant)
+    """Build the JAX environment that a task name stands for."""
+    build, host, variant = _playable(task)
+    if host:
+        raise UserError(f"task: '{task}' lives in Python and cannot be compiled; try lbf/10x10-3p-3f")
+    return build(variant)
+
+
+def make_host(task: str) -> HostEnv:
+    """Build the Python environment that a task name stands for."""
+    build, host, variant = _playable(task)
+    if not host:
+        raise UserError(f"task: '{task}' is compiled and needs no host loop; try lbforaging/10x10-3p-3f")
+    return build(variant)
+
+
+def is_host(task: str) -> bool:
+    """Whether the environment lives in Python."""
+    return _family(task)[0].host
 
 
 def describe(task: str) -> EnvSpec:
@@ -65,7 +97,15 @@ def describe(task: str) -> EnvSpec:
     family, variant = _family(task)
     if family.shape is not None:
         return family.shape(variant)
-    return make(task).spec
+    return _host_spec(task) if family.host else make(task).spec
+
+
+@functools.cache
+def _host_spec(task: str) -> EnvSpec:
+    """Building such an environment can take seconds, and its sizes are asked for often."""
+    env = make_host(task)
+    env.close()
+    return env.spec
 
 
 def _family(task: str) -> tuple[Family, str]:
@@ -74,3 +114,12 @@ def _family(task: str) -> tuple[Family, str]:
         examples = [example for entry in _FAMILIES.values() for example in entry.examples]
         raise UserError(f"task: there is no '{task}'; {nearest(task, examples)}")
     return _FAMILIES[name], variant
+
+
+def _playable(task: str) -> tuple[Callable[[str], Any], bool, str]:
+    """Who builds the task, whether it lives in Python, and its variant."""
+    family, variant = _family(task)
+    if family.make is None:
+        describe(task)  # a misspelt variant is the more useful complaint
+        raise UserError(f"task: '{task}' can be measured with `footprint` but not played yet; try lbf/10x10-3p-3f")
+    return family.make, family.host, variant

@@ -223,8 +223,7 @@ class QMixLearner:
     def _loss(self, online: Networks, target: Networks, episode: Episode, balance: Balance):
         s = self.settings
         x, state, action = self._inputs(episode)
-        values = online.agent.unroll(x, episode.role, scan_unroll=s.scan_unroll)
-        target_values = target.agent.unroll(x, episode.role, scan_unroll=s.scan_unroll)
+        values, target_values = self._unroll(online.agent, target.agent, x, episode.role)
         best = jnp.argmax(jnp.where(episode.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
         chosen = _pick(values[:-1], action)
         total = online.mixer(chosen, state[:-1])
@@ -237,6 +236,19 @@ class QMixLearner:
         loss, balance, metrics = self._regularised(task, online.agent, balance)
         metrics["q_total"] = losses.masked_mean(total, episode.valid)
         return loss, (balance, metrics)
+
+    def _unroll(self, online: RecurrentAgent, target: RecurrentAgent, x, role):
+        """Action values of both networks along the episodes.
+
+        An accelerator waits for its own kernels here: both networks in one scan take a third of the time off an update,
+        although the gradient of the target's half is computed for nothing. A CPU would pay for that half.
+        """
+        unroll = lambda agent: agent.unroll(x, role, scan_unroll=self.settings.scan_unroll)  # noqa: E731
+        if jax.default_backend() == "cpu":
+            return unroll(online), unroll(target)
+        both = jax.tree.map(lambda mine, theirs: jnp.stack([mine, jax.lax.stop_gradient(theirs)]), online, target)
+        values = jax.vmap(unroll)(both)
+        return values[0], jax.lax.stop_gradient(values[1])
 
     def _regularised(self, task, agent: RecurrentAgent, balance: Balance):
         penalties, terms = self.sharing.penalties(), network_regularizers(agent)

@@ -24,7 +24,7 @@ Kind = Literal["input", "recurrent", "hidden", "values", "actions"]
 """Where a layer stands: before a recurrent core, inside it, between, or as the last layer (action values of a
 discrete agent, action vector of a continuous one). Methods treat these places differently."""
 
-Identity = Int[Array, "*b a"] | None
+Identity = Int[Array, "*#b a"] | None
 """Which identity acts at each place of the agent axis: ``None`` means place i is identity i, an array of one axis
 holds for the whole batch (clusters), a full array says it for every sample (unit types)."""
 

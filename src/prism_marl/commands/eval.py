@@ -1,0 +1,79 @@
+"""``prism-marl eval``: what a trained team does, in numbers and in pictures."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from prism_marl import checkpoint
+from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.errors import UserError
+from prism_marl.machine import use_compilation_cache
+from prism_marl.render import scene_to_text, write_gif
+from prism_marl.runner import load_experiment, make_trainer
+from prism_marl.trainer import Trainer, TrainState
+
+
+def run(argv: list[str]) -> int:
+    """Evaluate the newest checkpoint of a run folder."""
+    parser = Arguments("eval", "Play greedy episodes with a trained team.")
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--episodes", type=whole, default=100, help="episodes for each seed (default: 100)")
+    parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
+    parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
+    parser.add_argument("--render", help="FILE.gif, or 'text' to print the episode here")
+    found = parser.parse_strictly(argv)
+    use_compilation_cache()
+    trainer, state = load(found.run, found.episodes)
+    show_numbers(trainer, state)
+    if found.render:
+        first = trainer.experiment.run.seed
+        seed = first if found.seed is None else found.seed
+        if not first <= seed < first + trainer.experiment.run.seeds:
+            last = first + trainer.experiment.run.seeds - 1
+            raise UserError(f"--seed: this run has seeds {first} to {last}, not {seed}")
+        render(trainer, state, seed - first, found.episode, found.render)
+    return 0
+
+
+def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
+    """The trainer and the newest whole state of a run."""
+    experiment = load_experiment(folder).with_option("run.eval_episodes", str(episodes))
+    experiment.validate()
+    trainer = make_trainer(experiment)
+    restored = checkpoint.load_newest(folder / "checkpoints", jax.eval_shape(trainer.init))
+    if restored is None:
+        raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
+    return trainer, restored[0]
+
+
+def show_numbers(trainer: Trainer, state: TrainState) -> None:
+    """One line per seed."""
+    evaluate = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
+    values = jax.device_get(evaluate(state, jnp.int32(2**31 - 1)))  # episodes that training never evaluated on
+    run = trainer.experiment.run
+    title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {run.eval_episodes} greedy episodes"
+    table = Table(title=title)
+    for column in ("seed", "steps", *values):
+        table.add_column(column, justify="right")
+    for index in range(run.seeds):
+        steps = f"{int(state.seeds.steps[index]):,}"
+        table.add_row(str(run.seed + index), steps, *(f"{value[index]:.3f}" for value in values.values()))
+    Console().print(table)
+
+
+def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target: str) -> None:
+    """Watch one episode."""
+    scenes, total = trainer.watch(state, seed=seed, number=episode)
+    if not scenes:
+        raise UserError(f"--render: '{trainer.experiment.task}' has no drawing; lbf tasks do")
+    console = Console()
+    if target == "text":
+        for scene in scenes:
+            console.print(scene_to_text(scene), highlight=False, markup=False)
+            console.print()
+    else:
+        write_gif(scenes, Path(target))
+    console.print(f"return {total:.3f} in {len(scenes) - 1} steps" + ("" if target == "text" else f": {target}"))

@@ -1,0 +1,5 @@
+"""Environments that live in Python: they keep their own state and speak numpy."""
+
+from prism_marl.envs.adapters.base import HostEnv
+
+__all__ = ["HostEnv"]

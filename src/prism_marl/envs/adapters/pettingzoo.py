@@ -1,0 +1,250 @@
+"""Any PettingZoo environment that offers ``parallel_env``, also your own: ``pettingzoo/<module>[?name=value&...]``.
+
+Agents keep their place for a whole episode, in the order of ``possible_agents``. One that has ended observes zeros and
+may only choose action 0, which then means nothing and is not passed on. Shorter observations are padded with zeros,
+smaller action sets with actions that are never legal.
+"""
+
+import ast
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prism_marl.envs.adapters.base import observation, outcome, require
+from prism_marl.envs.scene import Scene
+from prism_marl.errors import UserError
+from prism_marl.types import EnvSpec, Observation, Step
+
+LONGEST = 100_000  # steps; an episode is stored whole
+MASK, INSIDE = "action_mask", "observation"  # keys of a dict observation
+
+
+class PettingZoo:
+    """A parallel environment as one team."""
+
+    def __init__(self, name: str, env: Any, horizon: int | None = None, *, joint: bool = False):
+        self.env, self._spaces = env, require("gymnasium.spaces", "pettingzoo")
+        self.agents: list[Any] = list(getattr(env, "possible_agents", None) or ())
+        if not self.agents:
+            raise UserError(f"task: '{name}' does not say who plays; give its environment a list 'possible_agents'")
+        self._views = {agent: self._view(name, agent) for agent in self.agents}
+        self._firsts, self._choices = self._actions(name)
+        self._living: list[Any] = []
+        self._clock = 0
+        self.env.reset(seed=0)
+        state = None if joint else self._state()
+        size = max(self._spaces.flatdim(view) for view in self._views.values())
+        version = require("pettingzoo", "pettingzoo").__version__
+        self.spec = EnvSpec(
+            name=name,
+            agents=len(self.agents),
+            observation=size,
+            state=size * len(self.agents) if state is None else state.size,
+            actions=max(self._choices),
+            roles=len(self.agents),
+            horizon=_horizon(name, env, horizon),
+            version=f"{self._metadata().get('name', type(env).__name__)}, pettingzoo {version}",
+            state_is_joint=state is None,
+        )
+
+    def reset(self, seed: int) -> Observation:
+        observed, infos = self.env.reset(seed=seed)
+        self._clock, self._living = 0, list(self.env.agents)
+        return self._observation(observed, infos, set(self._living))
+
+    def step(self, action: np.ndarray) -> Step:
+        """Rewards of all agents are added up; the episode goes on while anybody plays and the clock has not run out."""
+        chosen = {
+            agent: int(index) + first
+            for agent, first, index in zip(self.agents, self._firsts, action, strict=True)
+            if agent in self._living
+        }
+        observed, rewards, ends, cuts, infos = self.env.step(chosen)
+        cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
+        self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
+        terminated = not self._living and not cut  # whoever is cut off at the end could have gone on
+        truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
+        obs = self._observation(observed, infos, {*self._living, *cut})
+        return outcome(obs, float(sum(rewards.values())), terminated=terminated, truncated=truncated)
+
+    def scene(self) -> Scene | None:
+        """Whatever the environment's own ``scene()`` draws, where it has one."""
+        draw = getattr(getattr(self.env, "unwrapped", self.env), "scene", None)
+        return draw() if draw else None
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], seeing: set[Any]) -> Observation:
+        local = np.zeros((self.spec.agents, self.spec.observation), np.float32)
+        avail = np.zeros((self.spec.agents, self.spec.actions), bool)
+        for place, agent in enumerate(self.agents):
+            if agent not in seeing or agent not in observed:
+                avail[place, 0] = True
+                continue
+            seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
+            if isinstance(seen, dict) and MASK in seen:
+                mask = seen[MASK]
+                seen = seen[INSIDE] if set(seen) == {MASK, INSIDE} else {k: v for k, v in seen.items() if k != MASK}
+            flat = np.asarray(self._spaces.flatten(self._views[agent], seen), np.float32)
+            local[place, : flat.size] = flat
+            avail[place, : self._choices[place]] = True if mask is None else np.asarray(mask, bool)
+            if not avail[place].any():
+                raise UserError(
+                    f"task: '{self.spec.name}' leaves agent '{agent}' no legal action at step {self._clock}; "
+                    "let its action_mask allow one",
+                    code=1,
+                )
+        return observation(local, avail, None if self.spec.state_is_joint else self._same_state())
+
+    def _state(self) -> np.ndarray | None:
+        """The environment's own state, or None where it has none."""
+        try:
+            return np.asarray(self.env.state(), np.float32).reshape(-1)
+        except Exception:  # not offered, or offered and broken: wrappers differ in what they raise
+            return None
+
+    def _same_state(self) -> np.ndarray:
+        state = self._state()
+        if state is None or state.size != self.spec.state:
+            found = "fails" if state is None else f"has {state.size} numbers"
+            raise UserError(
+                f"task: state() of '{self.spec.name}' gave {self.spec.state} numbers at first and {found} at step "
+                f"{self._clock}; use the joint observation instead: {_with(self.spec.name, 'state=joint')}",
+                code=1,
+            )
+        return state
+
+    def _view(self, name: str, agent: Any) -> Any:
+        """The space of what an agent sees, without its action mask."""
+        space = self.env.observation_space(agent)
+        if isinstance(space, self._spaces.Dict) and MASK in space.spaces:
+            rest = {key: part for key, part in space.spaces.items() if key != MASK}
+            space = rest[INSIDE] if set(rest) == {INSIDE} else self._spaces.Dict(rest)
+        if not space.is_np_flattenable:
+            raise UserError(
+                f"task: '{name}' shows agent '{agent}' a {type(space).__name__} space, which has no fixed length; "
+                "wrap the environment so that it shows a Box"
+            )
+        return space
+
+    def _actions(self, name: str) -> tuple[list[int], list[int]]:
+        """First action and number of actions of every agent."""
+        firsts, choices = [], []
+        for agent in self.agents:
+            space = self.env.action_space(agent)
+            if not isinstance(space, self._spaces.Discrete):
+                kind = (
+                    "continuous actions" if isinstance(space, self._spaces.Box) else f"{type(space).__name__} actions"
+                )
+                raise UserError(
+                    f"task: '{name}' gives agent '{agent}' {kind}; "
+                    "choose the environment's Discrete version or wrap it, because QMIX picks one action from a list"
+                )
+            firsts.append(int(space.start))
+            choices.append(int(space.n))
+        return firsts, choices
+
+    def _metadata(self) -> dict[str, Any]:
+        return getattr(self.env, "metadata", None) or {}
+
+
+def make_pettingzoo(variant: str) -> PettingZoo:
+    """Build ``pettingzoo/<module>[?name=value&...]``.
+
+    ``horizon`` (steps until the clock runs out) and ``state=joint`` are ours, other names go to ``parallel_env``.
+    """
+    name = f"pettingzoo/{variant}"
+    path, _, query = variant.partition("?")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
+        raise UserError(
+            f"task: '{name}' must name a module with parallel_env, such as "
+            "'pettingzoo/pettingzoo.butterfly.knights_archers_zombies_v11?max_cycles=200'"
+        )
+    settings = _settings(name, query)
+    horizon = settings.pop("horizon", None)
+    if horizon is not None and not (type(horizon) is int and 1 <= horizon <= LONGEST):
+        raise UserError(f"task: horizon of '{name}' must be a whole number from 1 to {LONGEST}, such as horizon=200")
+    state = settings.pop("state", None)
+    if state not in (None, "joint"):
+        raise UserError(f"task: state of '{name}' can only be 'joint'; leave it out to use the environment's own")
+    make = getattr(_module(name, path), "parallel_env", None)
+    if not callable(make):
+        raise UserError(
+            f"task: module '{path}' has no parallel_env; add a function of that name that returns a ParallelEnv"
+        )
+    try:
+        env = make(**settings)
+    except TypeError as error:
+        raise UserError(
+            f"task: parallel_env of '{name}' refuses its settings ({error}); change what follows '?'"
+        ) from None
+    return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint")
+
+
+def _settings(name: str, query: str) -> dict[str, Any]:
+    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false, none, and words for all else."""
+    found: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, text = part.partition("=")
+        if not key.isidentifier() or not equals or not text or key in found:
+            raise UserError(
+                f"task: '{part}' in '{name}' is not name=value or comes twice; write ?max_cycles=25&horizon=25"
+            )
+        found[key] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def _module(name: str, path: str) -> Any:
+    """Import a module; the current folder is searched last, as ``python`` itself would search it."""
+    require("pettingzoo", "pettingzoo")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        if path == missing or path.startswith(f"{missing}."):
+            raise UserError(
+                f"task: '{name}' names a module that is not there ('{missing}'); "
+                "install it or run from the folder that holds it"
+            ) from None
+        raise UserError(
+            f"task: '{name}' needs the module '{missing}', which is not installed: pip install {missing.split('.')[0]}"
+        ) from None
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"task: importing '{path}' ends in {type(error).__name__} ({reason}); make `python -c 'import {path}'` work"
+        ) from error
+
+
+def _horizon(name: str, env: Any, asked: int | None) -> int:
+    """Steps until the clock runs out: as asked for, or as the environment says under the name ``max_cycles``."""
+    inner = getattr(env, "unwrapped", env)
+    told = [(getattr(env, "metadata", None) or {}).get("max_cycles")]
+    told += [getattr(place, "max_cycles", None) for place in (env, inner)]
+    found = next((value for value in (asked, *told) if value is not None), None)
+    if not isinstance(found, int | np.integer) or not 1 <= found <= LONGEST:
+        raise UserError(f"task: '{name}' does not say how long an episode may last; write {_with(name, 'horizon=200')}")
+    return int(found)
+
+
+def _with(name: str, setting: str) -> str:
+    return f"'{name}{'&' if '?' in name else '?'}{setting}'"
