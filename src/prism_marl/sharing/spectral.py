@@ -59,17 +59,15 @@ class FactoredLinear(RoleLinear):
     def builds_matrices(self, shape: tuple[int, ...], identity: Identity) -> bool:
         """Whether building the matrices first is cheaper than the factored form, from shapes alone.
 
-        With n rows the factored form costs n r (i + o) products, m matrices cost m o r i once and n o i after that.
-        Roles that change from sample to sample would need m outputs per row, and for many identities the matrices
-        would fill the memory that Prism is there to save: both stay factored.
+        Forward and backward together, n rows in factored form cost 3 n r (i + o) products, against 3 n o i plus
+        4 m o r i for m matrices and their gradients; with r = min(i, o) that is the inequality below, and measured
+        break-even is close to it. Where it holds, the matrices are also smaller than one activation of the layer.
+        Roles that change from sample to sample would need m outputs per row and stay factored.
         """
-        rows, (fan_out, rank), fan_in = math.prod(shape[:-1]), self.U.shape, self.V.shape[0]
-        if self.masked == 0:
-            return rows * (rank * (fan_in + fan_out) - fan_out * fan_in) > 4 * fan_out * rank * fan_in
-        if (identity is not None and identity.ndim > 1) or self.identities > 32:
+        if self.masked and identity is not None and identity.ndim > 1:
             return False
-        build = 4 * self.identities * fan_out * rank * fan_in  # forward and backward of the construction
-        return rows * (rank * (fan_in + fan_out) - fan_out * fan_in) > build
+        matrices = self.identities if self.masked else 1
+        return 3 * math.prod(shape[:-1]) > 4 * matrices * max(self.U.shape[0], self.V.shape[0])
 
     def _matrices(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a o"]:
         if self.masked == 0:
