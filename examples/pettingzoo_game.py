@@ -26,7 +26,7 @@ class DifferentCells(ParallelEnv):
 
     metadata = {"name": "different_cells_v0", "render_modes": []}  # noqa: RUF012
 
-    def __init__(self, players: int = 4, max_cycles: int = 10):
+    def __init__(self, players: int = 4, max_cycles: int = 5):
         self.possible_agents = [f"player_{index}" for index in range(players)]
         self.max_cycles = max_cycles
         self.render_mode = None
@@ -64,7 +64,7 @@ class DifferentCells(ParallelEnv):
         """Optional: what ``prism-marl eval --render`` and the report show."""
         number = len(self.cells)
         discs = [
-            Shape("disc", float(cell) + 0.5, index + 0.5, 0.8, index, str(index), str(index))
+            Shape("disc", float(cell) + 0.5, index + 0.5, 0.8, index, str(index), chr(ord("A") + index % 26))
             for index, cell in enumerate(self.cells.tolist())
         ]
         return Scene(float(number), float(number), tuple(discs), caption=f"step {self.clock}/{self.max_cycles}")
@@ -80,10 +80,10 @@ def parallel_env(**settings: Any) -> DifferentCells:
     return DifferentCells(**settings)
 
 
-def main(steps: int = 6_000) -> tuple[float, float]:
+def main(steps: int = 8_000) -> tuple[float, float]:
     """Train, and print the return of greedy play before and after."""
     experiment = preset("pettingzoo/pettingzoo_game", "prism")
-    learner = replace(experiment.learner, lr=2e-3, epsilon_anneal=steps // 2, target_interval=50, buffer=500)
+    learner = replace(experiment.learner, lr=2e-3, epsilon_anneal=steps // 2, target_interval=20, buffer=500)
     schedule = replace(experiment.run, steps=steps, envs=4, eval_every=steps, eval_episodes=16)
     experiment = experiment.changed(learner=learner, run=schedule, network=replace(experiment.network, width=32))
     with tempfile.TemporaryDirectory() as root:

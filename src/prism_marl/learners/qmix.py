@@ -217,7 +217,7 @@ class QMixLearner:
         online = eqx.combine(optax.apply_updates(trainable, updates), fixed)
         copy = (state.updates + 1) % self.settings.target_interval == 0
         target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
-        metrics["grad_norm"] = optax.global_norm(gradient)
+        metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
         return QMixState(online, target, optimiser, balance, scale, state.updates + 1), metrics
 
     def _loss(self, online: Networks, target: Networks, episode: Episode, balance: Balance):

@@ -5,27 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.sharing.base import Identity, RoleGate, RoleLinear, Sharing, private
-
-
-class RoleGRU(eqx.Module):
-    """GRU cell with PyTorch's two bias vectors (6 h^2 + 6 h numbers); gates are stacked as reset, update, new."""
-
-    input: RoleLinear
-    hidden: RoleLinear
-    gate: RoleGate | None
-
-    def cell(
-        self, inputs: Float[Array, "*b a g"], h: Float[Array, "*b a h"], identity: Identity
-    ) -> Float[Array, "*b a h"]:
-        """One step, given the input half of the gates, which does not depend on time."""
-        in_reset, in_update, in_new = jnp.split(inputs, 3, axis=-1)
-        h_reset, h_update, h_new = jnp.split(self.hidden(h, identity), 3, axis=-1)
-        reset = jax.nn.sigmoid(in_reset + h_reset)
-        update = jax.nn.sigmoid(in_update + h_update)
-        new = jnp.tanh(in_new + reset * h_new)
-        out = (1 - update) * new + update * h
-        return out if self.gate is None else self.gate(out, identity)
+from prism_marl.networks.gru import RoleGRU
+from prism_marl.sharing.base import Identity, RoleLinear, Sharing, private
 
 
 class RecurrentAgent(eqx.Module):
@@ -65,18 +46,8 @@ class RecurrentAgent(eqx.Module):
         GRU is scanned.
         """
         identity = self.identity(role)
-        scanned = (
-            self._before(x, identity),
-            identity if identity is not None and identity.ndim > 1 else None,
-        )
-
-        def step(h, now):
-            inputs, identity_now = now
-            h = self.gru.cell(inputs, h, identity if identity_now is None else identity_now)
-            return h, h
-
         start = self.initial(*x.shape[1:-1])
-        _, hidden = jax.lax.scan(step, start, scanned, unroll=scan_unroll)
+        hidden = self.gru.unroll(self._before(x, identity), start, identity, scan_unroll=scan_unroll)
         return self._after(hidden, identity)
 
     def _before(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a g"]:

@@ -179,10 +179,11 @@ def make_pettingzoo(variant: str) -> PettingZoo:
         )
     try:
         env = make(**settings)
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"task: parallel_env of '{name}' refuses its settings ({error}); change what follows '?'"
-        ) from None
+            f"task: parallel_env of '{name}' refuses its settings ({reason}); change what follows '?'"
+        ) from error
     return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint")
 
 
