@@ -127,13 +127,12 @@ def make_network(name: str, part: str, setting: Setting, agents: int) -> Any:
 def make_program(name: str, part: str, setting: Setting, agents: int, penalties: bool) -> Callable[..., Any]:
     """``program(network, x, repetitions)``: that many training steps. A layer also passes a gradient to its input."""
     clusters = settings_of(name).initial_clusters(agents)
-    unroll = 1 if jax.default_backend() == "cpu" else 10  # the learner's 10 saves launches; a CPU only compiles longer
 
     def outputs(network: Any, x: jax.Array) -> jax.Array:
         if part == "layer":
             return network(x, clusters)
         role = jnp.broadcast_to(jnp.arange(agents), x.shape[:-1])
-        return network.unroll(x, role, scan_unroll=unroll) if setting.steps else network(x, role)
+        return network.unroll(x, role)[0] if setting.steps else network(x, role)
 
     def loss(moved: Any, fixed: Any, x: jax.Array) -> jax.Array:
         network = eqx.combine(moved[0], fixed)

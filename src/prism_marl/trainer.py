@@ -101,8 +101,11 @@ class Trainer:
             updates = max(1, envs // settings.episodes_per_update)
             rest = max(1, settings.episodes_per_update // envs)  # iterations for each update, with few environments
             ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
-            train = jax.vmap(lambda seed: self._train(seed, updates))
-            seeds = jax.lax.cond(ready, train, lambda seeds: seeds, seeds)
+            # Only what an update changes goes through the branch: the replay would be copied on its way out.
+            changing = (seeds.learner, seeds.key, seeds.sums)
+            train = jax.vmap(lambda changing, replay, steps: self._train(changing, replay, steps, updates))
+            changed = jax.lax.cond(ready, lambda: train(changing, seeds.replay, seeds.steps), lambda: changing)
+            seeds = SeedState(changed[0], seeds.replay, changed[1], seeds.steps, changed[2])
             summed = summed + ready * updates
         return TrainState(seeds, iteration, summed, state.prepared, state.refreshed)
 
@@ -118,17 +121,18 @@ class Trainer:
         steps = seed.steps + jnp.sum(summary.length).astype(jnp.int32)
         return SeedState(seed.learner, seed.replay.add(episodes), seed.key, steps, seed.sums)
 
-    def _train(self, seed: SeedState, updates: int) -> SeedState:
-        key, key_batches = jax.random.split(seed.key)
+    def _train(self, changing, replay: Replay[Episode], steps: Int[Array, ""], updates: int):
+        state, key, sums = changing
+        key, key_batches = jax.random.split(key)
         learner, batch = self.learner, self.experiment.learner.batch
 
         def update(carry, key):
             state, sums = carry
-            state, metrics = learner.update(state, seed.replay.sample(key, batch), seed.steps)
+            state, metrics = learner.update(state, replay.sample(key, batch), steps)
             return (state, {name: sums[name] + metrics[name] for name in sums}), None
 
-        (state, sums), _ = jax.lax.scan(update, (seed.learner, seed.sums), jax.random.split(key_batches, updates))
-        return SeedState(state, seed.replay, key, seed.steps, sums)
+        (state, sums), _ = jax.lax.scan(update, (state, sums), jax.random.split(key_batches, updates))
+        return state, key, sums
 
     def evaluate(self, state: TrainState, evaluation: Int[Array, ""]) -> dict[str, Array]:
         """Greedy episodes of every seed; means over episodes, one number per seed."""

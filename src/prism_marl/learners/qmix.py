@@ -43,14 +43,13 @@ class QMix:
     time_limit_ends: bool = True  # the clock running out counts as a true end: no bootstrap
     half_loss: bool = True  # loss is half the squared error
     standardise_rewards: bool = False  # divide rewards by their running deviation, as EPyMARL does
-    scan_unroll: int = 10  # recurrent steps compiled as one block: speed only
 
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Everything that would otherwise fail inside the compiler."""
         if spec.kind != "discrete":
             raise UserError(f"learner.algorithm: QMIX needs discrete actions, but '{spec.name}' has continuous ones")
         positive = ("lr", "clip", "batch", "buffer", "episodes_per_update", "target_interval", "epsilon_anneal")
-        for name in (*positive, "embed", "hypernet", "scan_unroll"):
+        for name in (*positive, "embed", "hypernet"):
             if getattr(self, name) <= 0:
                 raise UserError(
                     f"learner.{name}: {getattr(self, name)} is not positive; the default is {getattr(QMix, name)}"
@@ -223,7 +222,7 @@ class QMixLearner:
     def _loss(self, online: Networks, target: Networks, episode: Episode, balance: Balance):
         s = self.settings
         x, state, action = self._inputs(episode)
-        values, target_values = self._unroll(online.agent, target.agent, x, episode.role)
+        values, target_values = online.agent.unroll(x, episode.role, target.agent)
         best = jnp.argmax(jnp.where(episode.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
         chosen = _pick(values[:-1], action)
         total = online.mixer(chosen, state[:-1])
@@ -236,19 +235,6 @@ class QMixLearner:
         loss, balance, metrics = self._regularised(task, online.agent, balance)
         metrics["q_total"] = losses.masked_mean(total, episode.valid)
         return loss, (balance, metrics)
-
-    def _unroll(self, online: RecurrentAgent, target: RecurrentAgent, x, role):
-        """Action values of both networks along the episodes.
-
-        An accelerator waits for its own kernels here: both networks in one scan take a third of the time off an update,
-        although the gradient of the target's half is computed for nothing. A CPU would pay for that half.
-        """
-        unroll = lambda agent: agent.unroll(x, role, scan_unroll=self.settings.scan_unroll)  # noqa: E731
-        if jax.default_backend() == "cpu":
-            return unroll(online), unroll(target)
-        both = jax.tree.map(lambda mine, theirs: jnp.stack([mine, jax.lax.stop_gradient(theirs)]), online, target)
-        values = jax.vmap(unroll)(both)
-        return values[0], jax.lax.stop_gradient(values[1])
 
     def _regularised(self, task, agent: RecurrentAgent, balance: Balance):
         penalties, terms = self.sharing.penalties(), network_regularizers(agent)

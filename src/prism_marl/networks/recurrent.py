@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.networks.gru import RoleGRU
+from prism_marl.networks.gru import Companion, RoleGRU, unroll
 from prism_marl.sharing.base import Identity, RoleLinear, Sharing, private
 
 
@@ -38,17 +38,20 @@ class RecurrentAgent(eqx.Module):
         return h, self._after(h, identity)
 
     def unroll(
-        self, x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"], *, scan_unroll: int = 1
-    ) -> Float[Array, "t *b a u"]:
-        """Action values along whole episodes from a zero state.
+        self, x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"], companion: "RecurrentAgent | None" = None
+    ) -> tuple[Float[Array, "t *b a u"], Float[Array, "t *b a u"] | None]:
+        """Action values along whole episodes from a zero state, and those of a companion that gets no gradient.
 
         Everything that does not depend on the past runs over the whole block at once; only the hidden half of the
         GRU is scanned.
         """
-        identity = self.identity(role)
-        start = self.initial(*x.shape[1:-1])
-        hidden = self.gru.unroll(self._before(x, identity), start, identity, scan_unroll=scan_unroll)
-        return self._after(hidden, identity)
+        identity, start = self.identity(role), self.initial(*x.shape[1:-1])
+        if companion is None:
+            hidden, _ = unroll(self.gru, self._before(x, identity), start, identity)
+            return self._after(hidden, identity), None
+        other = Companion(companion.gru, companion._before(x, identity))
+        hidden, others = unroll(self.gru, self._before(x, identity), start, identity, other)
+        return self._after(hidden, identity), companion._after(others, identity)
 
     def _before(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a g"]:
         return self.gru.input(jax.nn.relu(self.fc1(x, identity)), identity)
