@@ -312,9 +312,9 @@ def main() -> None:
         for part in options.parts:
             for agents in options.agents:
                 rows += measure_case(part, setting, agents, options)
+                if options.out:  # after every case, so that an interrupted run keeps what it has
+                    options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     print(markdown(rows))
-    if options.out:
-        options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
 from prism_marl.host_trainer import HostTrainer
-from prism_marl.learners.qmix import QMixLearner
 from prism_marl.machine import describe_machine, free_bytes
 from prism_marl.presets import method_settings
 from prism_marl.render import scene_to_json
@@ -305,7 +304,7 @@ def footprints(experiment: Experiment) -> list[dict[str, Any]]:
         sharing = (
             experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
         )
-        learner = QMixLearner(experiment.learner, sharing, spec, experiment.network.width)
+        learner = experiment.learner.learner(sharing, spec, experiment.network.width)
         size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
         rows.append(
             {

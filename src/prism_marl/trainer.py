@@ -55,7 +55,7 @@ class Trainer:
     @property
     def learner(self) -> QMixLearner:
         e = self.experiment
-        return QMixLearner(e.learner, e.sharing, self.env.spec, e.network.width)
+        return e.learner.learner(e.sharing, self.env.spec, e.network.width)
 
     def init(self) -> TrainState:
         """Fresh state of all seeds."""
@@ -179,7 +179,10 @@ class Trainer:
             held = jnp.arange(number) < seed.replay.count
             episodes = episodes._replace(valid=episodes.valid & held[:, None])
             agent = change(seed.learner.online.agent, self.learner.experience(episodes), key_change)
-            return eqx.tree_at(lambda s: (s.learner.online.agent, s.key), seed, (agent, key))
+            # Labels and node masks are not learned, so the target has them at once; weights wait for the next copy.
+            target = eqx.combine(eqx.filter(seed.learner.target.agent, eqx.is_inexact_array), agent)
+            places = lambda s: (s.learner.online.agent, s.learner.target.agent, s.key)  # noqa: E731
+            return eqx.tree_at(places, seed, (agent, target, key))
 
         return jax.vmap(one)(seeds)
 

@@ -71,6 +71,13 @@ def families() -> dict[str, Family]:
     return dict(_FAMILIES)
 
 
+def register(name: str, family: Family) -> None:
+    """Add a family whose environments live outside this package, before its first task is asked for."""
+    if name in _FAMILIES:
+        raise UserError(f"task: there is already a family '{name}'; choose another name")
+    _FAMILIES[name] = family
+
+
 def make(task: str) -> Env:
     """Build the JAX environment that a task name stands for."""
     build, host, variant = _playable(task)

@@ -1,5 +1,6 @@
 """QMIX: value decomposition over whole episodes with a recurrent agent network (SPEC 1 and 2)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,7 @@ from prism_marl.errors import UserError
 from prism_marl.learners import losses
 from prism_marl.learners.balance import Balance
 from prism_marl.networks.inputs import Inputs
-from prism_marl.networks.mixer import Mixer, mixer
+from prism_marl.networks.mixer import mixer
 from prism_marl.networks.recurrent import RecurrentAgent, recurrent_agent
 from prism_marl.sharing.base import Experience, Sharing, network_regularizers
 from prism_marl.types import EnvSpec, Observation
@@ -34,6 +35,7 @@ class QMix:
     buffer: int = 5_000  # episodes kept
     episodes_per_update: int = 1  # collected episodes for each gradient step
     target_interval: int = 200  # gradient steps between two copies of the target network
+    target_rate: float = 0.0  # above 0: instead of copies, the target moves by this share after every gradient step
     epsilon_start: float = 1.0  # exploration at step 0
     epsilon_finish: float = 0.05  # exploration at the end of the decay
     epsilon_anneal: int = 50_000  # environment steps of the decay
@@ -43,6 +45,10 @@ class QMix:
     time_limit_ends: bool = True  # the clock running out counts as a true end: no bootstrap
     half_loss: bool = True  # loss is half the squared error
     standardise_rewards: bool = False  # divide rewards by their running deviation, as EPyMARL does
+
+    def learner(self, sharing: Sharing, spec: EnvSpec, width: int) -> "QMixLearner":
+        """The learner that these settings stand for."""
+        return QMixLearner(self, sharing, spec, width)
 
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Everything that would otherwise fail inside the compiler."""
@@ -54,7 +60,7 @@ class QMix:
                 raise UserError(
                     f"learner.{name}: {getattr(self, name)} is not positive; the default is {getattr(QMix, name)}"
                 )
-        for name in ("gamma", "td_lambda", "epsilon_start", "epsilon_finish"):
+        for name in ("gamma", "td_lambda", "target_rate", "epsilon_start", "epsilon_finish"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(
                     f"learner.{name}: {getattr(self, name)} is outside [0, 1]; the default is {getattr(QMix, name)}"
@@ -68,8 +74,8 @@ class QMix:
         if envs % self.episodes_per_update and self.episodes_per_update % envs:
             near = max(1, round(envs / self.episodes_per_update)) * self.episodes_per_update
             raise UserError(
-                f"run.envs: {envs} is no multiple or divisor of learner.episodes_per_update={self.episodes_per_update}; "
-                f"the nearest valid value is {near}"
+                f"run.envs: {envs} is no multiple or divisor of learner.episodes_per_update "
+                f"({self.episodes_per_update}); the nearest valid value is {near}"
             )
 
 
@@ -109,7 +115,7 @@ class Networks(eqx.Module):
     """What the optimiser trains: one gradient norm, one Adam."""
 
     agent: RecurrentAgent
-    mixer: Mixer
+    mixer: Callable[[Array, Array], Array]  # the agents' values [*b a] and the state [*b s] to one value [*b]
 
 
 class QMixState(eqx.Module):
@@ -148,19 +154,15 @@ class QMixLearner:
             key=key,
         )
 
+    def mixer(self, key: Key[Array, ""]) -> Callable[[Array, Array], Array]:
+        """A fresh mixer."""
+        settings, spec = self.settings, self.spec
+        return mixer(agents=spec.agents, state=spec.state, embed=settings.embed, hypernet=settings.hypernet, key=key)
+
     def init(self, key: Key[Array, ""]) -> QMixState:
         """Fresh networks; the target starts as a copy."""
         key_agent, key_mixer = jax.random.split(key)
-        online = Networks(
-            self.agent(key_agent),
-            mixer(
-                agents=self.spec.agents,
-                state=self.spec.state,
-                embed=self.settings.embed,
-                hypernet=self.settings.hypernet,
-                key=key_mixer,
-            ),
-        )
+        online = Networks(self.agent(key_agent), self.mixer(key_mixer))
         return QMixState(
             online=online,
             target=online,
@@ -214,10 +216,20 @@ class QMixLearner:
             lambda nets: nets.agent, updates, self.sharing.constrain(updates.agent, trainable.agent, step)
         )
         online = eqx.combine(optax.apply_updates(trainable, updates), fixed)
-        copy = (state.updates + 1) % self.settings.target_interval == 0
-        target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
+        target = self._follow(state.target, online, state.updates + 1)
         metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
         return QMixState(online, target, optimiser, balance, scale, state.updates + 1), metrics
+
+    def _follow(self, target: Networks, online: Networks, updates: Int[Array, ""]) -> Networks:
+        """The target network after a gradient step: a copy now and then, or a slow average."""
+        if self.settings.target_rate > 0:
+            old, fixed = eqx.partition(target, eqx.is_inexact_array)
+            return eqx.combine(
+                optax.incremental_update(eqx.filter(online, eqx.is_inexact_array), old, self.settings.target_rate),
+                fixed,
+            )
+        copy = updates % self.settings.target_interval == 0
+        return jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, target)
 
     def _loss(self, online: Networks, target: Networks, episode: Episode, balance: Balance):
         s = self.settings

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from prism_marl.sharing.base import Identity, RoleGate, RoleLinear
 
@@ -41,7 +41,7 @@ def unroll(
     gru: RoleGRU,
     inputs: Float[Array, "t *b a g"],
     start: Float[Array, "*b a h"],
-    identity: Identity,
+    identity: Int[Array, "t *b a"] | Int[Array, " a"] | None,
     companion: Companion | None = None,
 ) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"] | None]:
     """States after every step, of the network and of its companion."""

@@ -198,7 +198,7 @@ class Sharing(abc.ABC):
         """Called at every interval except near the end of training: resets and re-clustering. Jittable."""
         return network
 
-    def constrain(self, updates: Network, network: Network, step: Float[Array, ""]) -> Network:
+    def constrain(self, updates: Network, network: Network, step: Int[Array, ""]) -> Network:
         """Last word on the optimiser's updates, given the environment step: two-phase methods freeze parts here."""
         return updates
 
