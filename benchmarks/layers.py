@@ -132,7 +132,7 @@ def make_program(name: str, part: str, setting: Setting, agents: int, penalties:
         if part == "layer":
             return network(x, clusters)
         role = jnp.broadcast_to(jnp.arange(agents), x.shape[:-1])
-        return network.unroll(x, role)[0] if setting.steps else network(x, role)
+        return network.unroll(x, role) if setting.steps else network(x, role)
 
     def loss(moved: Any, fixed: Any, x: jax.Array) -> jax.Array:
         network = eqx.combine(moved[0], fixed)

@@ -1,7 +1,8 @@
 """Learning runs behind docs/results.md: every method on one task, five seeds, one after the other or side by side.
 
     python benchmarks/learn.py --methods fups,fups_id,nops,prism --envs 8 --out runs/learn
-    python benchmarks/learn.py --out runs/learn --keep docs/rows     # also copy the small rows for the repository
+    python benchmarks/learn.py --out runs/learn --keep docs/rows/NAME                    # also keep the small rows
+    python benchmarks/learn.py --draw docs/rows/NAME --picture docs/pictures/NAME.png    # table and figure from rows
 
 Interrupt it when you like: finished runs are skipped and interrupted ones continue.
 """
@@ -58,6 +59,33 @@ def summary(folder: Path) -> str:
     return f"{folder.name}: final returns {[round(value, 3) for value in finals]}, {seconds:.0f} s of training"
 
 
+def draw(rows: Path, picture: Path | None) -> None:
+    """The table and the figure of kept rows; nothing in them is typed by hand."""
+    from prism_marl import plots, results, stats
+
+    runs = results.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
+    print("| method | steps | final return, IQM [95% interval] | each seed | training s | compile s |")
+    print("|---|--:|---|---|--:|--:|")
+    for run in runs:
+        curves = results.on_common_grid(run.evaluations, "return")
+        if curves is None:
+            continue
+        final = curves.values[:, -1]
+        interval = stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES)
+        timing = [json.loads(line) for line in (rows / run.name / "timing.jsonl").read_text().splitlines()]
+        cells = [
+            run.method,
+            f"{curves.steps[-1]:,.0f}",
+            f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]",
+            " ".join(f"{value:.3f}" for value in sorted(final)),
+            f"{sum(row['seconds'] for row in timing):.0f}",
+            f"{timing[-1]['compile_seconds']:.0f}",
+        ]
+        print("| " + " | ".join(cells) + " |")
+    if picture:
+        plots.save_figure(plots.learning_curves(runs), picture.with_suffix(""))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="lbf/10x10-3p-3f")
@@ -67,7 +95,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learn"))
     parser.add_argument("--keep", type=Path, help="copy rows here")
     parser.add_argument("--side-by-side", type=int, default=1, help="processes at once")
+    parser.add_argument("--draw", type=Path, help="only draw rows that were kept earlier")
+    parser.add_argument("--picture", type=Path, help="with --draw: the figure, as PNG and PDF")
     found, extra = parser.parse_known_args()
+    if found.draw:
+        draw(found.draw, found.picture)
+        return 0
     folders = {method: found.out / method for method in found.methods.split(",")}
     shared = ["--seeds", found.seeds, "--envs", found.envs, *extra]
     commands = {method: command(found.task, method, folder, shared) for method, folder in folders.items()}

@@ -53,8 +53,8 @@ LEARNERS["vdn"] = VDN
 
 
 def main() -> float:
-    """Train Prism with VDN on ``roles/4`` and print the final return, of which 1 is the most."""
-    base = preset("roles/4", "prism")
+    """Train FuPS+ID with VDN on ``roles/4`` and print the final return, of which 1 is the most."""
+    base = preset("roles/4", "fups_id")
     taken = {field.name: getattr(base.learner, field.name) for field in fields(QMix) if field.name != "algorithm"}
     experiment = base.changed(learner=VDN(**taken)).with_option("run.steps", "2000")
     with tempfile.TemporaryDirectory() as root:

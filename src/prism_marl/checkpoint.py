@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
 
-FORMAT = "1"
+FORMAT = "2"
 KEEP = 2  # the newest and the one before: a damaged file never costs the run
 
 State = TypeVar("State")
@@ -40,10 +41,18 @@ class Writer:
         if pending is not None:
             pending.result()
 
+    def close(self) -> None:
+        """Finish what was begun, also when training has failed: nobody else may use the folder before that."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
 
 def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> Path:
     """Write checkpoint ``number`` and drop all but the newest ``KEEP``."""
-    metadata = {"format": FORMAT, "digest": _digest(tensors), "notes": json.dumps(notes)}
+    written = json.dumps(notes)
+    metadata = {"format": FORMAT, "digest": _digest(tensors, written), "notes": written}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:08d}.safetensors"
     write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
@@ -80,16 +89,16 @@ def load(path: Path, like: State) -> tuple[State, dict[str, Any]]:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        notes = json.loads(metadata.get("notes", "null"))
-    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
         raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
         )
-    if metadata.get("digest") != _digest(tensors) or not isinstance(notes, dict):
+    written = metadata.get("notes", "")
+    if metadata.get("digest") != _digest(tensors, written):
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
-    return unflatten(tensors, like, path.name), notes
+    return unflatten(tensors, like, path.name), json.loads(written)
 
 
 def flatten(state: Any) -> dict[str, np.ndarray]:
@@ -107,7 +116,7 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
     leaves = []
     for name, (_, leaf) in zip(names, expected, strict=True):
         value = tensors[name]
-        key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         shape, dtype = (value.shape[: len(leaf.shape)], value.dtype) if key else (value.shape, value.dtype)
         if tuple(shape) != tuple(leaf.shape) or (not key and dtype != leaf.dtype):
             raise UserError(
@@ -115,8 +124,14 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
                 f"expected {leaf.dtype}{list(leaf.shape)}",
                 code=1,
             )
-        leaves.append(jax.random.wrap_key_data(value) if key else jax.numpy.asarray(value))
+        leaves.append(jax.random.wrap_key_data(jnp.asarray(value)) if key else jnp.asarray(value))
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Parts of files whose writer was killed; whoever holds the folder's lock may clear them."""
+    for part in folder.rglob(".*.tmp"):
+        part.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -141,7 +156,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.array(jax.device_get(leaf))  # a copy: on a CPU the original's memory is reused by the next step
 
@@ -150,8 +165,8 @@ def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _digest(tensors: dict[str, np.ndarray]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def _digest(tensors: dict[str, np.ndarray], notes: str) -> str:
+    digest = hashlib.blake2b(notes.encode(), digest_size=16)
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])
         digest.update(f"{name}:{value.dtype}:{value.shape};".encode())

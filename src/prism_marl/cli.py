@@ -22,7 +22,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(argv)
     except UserError as error:
-        print(f"prism-marl: {error}", file=sys.stderr)  # noqa: T201
+        sentence = "".join(sign if sign.isprintable() else " " for sign in str(error))  # a name may hold a line break
+        print(f"prism-marl: {sentence}", file=sys.stderr)  # noqa: T201
         return error.code
     except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

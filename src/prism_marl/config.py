@@ -61,10 +61,15 @@ def override(config: Config, path: str, text: str, trail: str = "") -> Config:
 
 
 def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
-    """Every field as (dotted path, current value, what it is for), the last read from the comment beside it."""
+    """Every field as (dotted path, current value, what it is for), the last read from the comment beside it.
+
+    Tags are left out: ``sharing.method`` says which class this is and has no other value.
+    """
     rows = []
-    comments = _comments(type(config))
+    comments, hints = _comments(type(config)), typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
+        if get_origin(hints[field.name]) is Literal and len(get_args(hints[field.name])) == 1:
+            continue
         value, path = getattr(config, field.name), _join(prefix, field.name)
         if dataclasses.is_dataclass(value):
             rows += options(value, path)
@@ -114,6 +119,8 @@ def _coerce_scalar(value: Any, kind: Any, path: str, text: bool) -> Any:
             return value
         raise UserError(f"{path}: expected text, got {_shown(value)}")
     number = _number(value, text)
+    if isinstance(number, int) and abs(number) >= 2**63:
+        raise UserError(f"{path}: {_shown(value)} is too large; whole numbers stay below 2^63")
     if number is None or not math.isfinite(number):
         raise UserError(f"{path}: expected a {'whole ' if kind is int else ''}number, got {_shown(value)}")
     if kind is float:
@@ -121,7 +128,7 @@ def _coerce_scalar(value: Any, kind: Any, path: str, text: bool) -> Any:
     if number != int(number):
         raise UserError(f"{path}: expected a whole number, got {_shown(value)}; the nearest is {round(number)}")
     if abs(number) >= 2**63:
-        raise UserError(f"{path}: {_shown(value)} is too large; numbers stay below 2^63")
+        raise UserError(f"{path}: {_shown(value)} is too large; whole numbers stay below 2^63")
     return int(number)
 
 
@@ -158,5 +165,8 @@ def _join(path: str, name: object) -> str:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+        return f"a {type(value).__name__}"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

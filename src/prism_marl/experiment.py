@@ -14,6 +14,7 @@ from prism_marl.learners import LEARNERS, QMix
 from prism_marl.sharing import Sharing
 
 FORMAT = 1  # of config.json; raised when old folders can no longer be continued
+LARGEST = {int: 2**31 - 1, float: 3.4e38}  # what the compiled program can hold
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,20 @@ class Experiment:
         spec = describe(self.task)
         checks = [
             ("network.width", self.network.width, 1, 16384),
-            ("run.steps", self.run.steps, 1, 10**12),
+            ("run.steps", self.run.steps, 1, 2 * 10**9),
             ("run.seeds", self.run.seeds, 1, 4096),
             ("run.seed", self.run.seed, 0, 2**31 - 1),
             ("run.envs", self.run.envs, 1, 65536),
-            ("run.eval_every", self.run.eval_every, 1, 10**12),
+            ("run.eval_every", self.run.eval_every, 1, 2 * 10**9),
             ("run.eval_episodes", self.run.eval_episodes, 1, 10**6),
         ]
         for path, value, low, high in checks:
             if not low <= value <= high:
                 near = min(max(value, low), high)
                 raise UserError(f"{path}: {value} is outside {low} to {high}; the nearest valid value is {near}")
+        for path, value, _ in config.options(self):
+            if type(value) in LARGEST and abs(value) > LARGEST[type(value)]:
+                raise UserError(f"{path}: {value} is too large; training counts in 32 bits")
         self.sharing.validate()
         self.learner.validate(spec, self.run.envs)
         identities = self.sharing.identities(spec.agents, spec.roles)

@@ -51,8 +51,10 @@ def free_bytes() -> int | None:
     return None
 
 
-def use_compilation_cache() -> None:
-    """Keep compiled programs between starts; ``PRISM_MARL_CACHE`` moves them, an empty value turns it off."""
+def configure_jax() -> None:
+    """Full float32 products on every device, as the reference implementations have them (a GPU would otherwise round
+    their inputs to TF32), and compiled programs kept between starts: ``PRISM_MARL_CACHE`` says where, empty for not."""
+    jax.config.update("jax_default_matmul_precision", "highest")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla"
     folder = os.environ.get("PRISM_MARL_CACHE", str(default))
     if folder:

@@ -120,6 +120,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "target_rate": 0.01,
         "epsilon_anneal": 200_000,
     },
+    # [C] the paper's settings with observations in [-1, 1]: raw cell numbers start values far above any return.
+    "scaled": {"scale_inputs": True},
     # [P] only what the table prints: rewards as they are.
     "table": {"standardise_rewards": False},
 }

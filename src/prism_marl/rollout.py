@@ -29,7 +29,7 @@ def materialise(network: Any) -> Any:
     def plain(layer):
         if not isinstance(layer, RoleLinear) or isinstance(layer, SharedLinear):
             return layer
-        return IndependentLinear(layer.dense(), layer.dense_bias(), layer.identities)
+        return IndependentLinear(weight=layer.dense(), bias=layer.dense_bias(), identities=layer.identities)
 
     return jax.tree.map(plain, network, is_leaf=lambda node: isinstance(node, RoleLinear))
 
@@ -88,7 +88,7 @@ def _start(env: Env, agent: RecurrentAgent, key, number: int) -> _Carry:
         hidden=agent.initial(number, spec.agents),
         last_action=jnp.full((number, spec.agents), -1, jnp.int32),
         alive=jnp.ones(number, bool),
-        summary=Summary(zeros, zeros, {name: zeros for name in spec.metrics}),
+        summary=Summary(zeros, zeros, dict.fromkeys(spec.metrics, zeros)),
     )
 
 

@@ -44,11 +44,12 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
     """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder."""
     experiment.validate()
     trainer = make_trainer(experiment)
-    _check_memory(trainer)
+    like = _check_memory(trainer)
     with contextlib.closing(trainer), _locked(folder), _stop_signals() as stop:
         _write_config(experiment, folder)
-        writer = checkpoint.Writer(folder / "checkpoints")
-        _Session(trainer, folder, monitor or Quiet(), stop, writer).run()
+        checkpoint.remove_leftovers(folder)
+        with contextlib.closing(checkpoint.Writer(folder / "checkpoints")) as writer:
+            _Session(trainer, folder, monitor or Quiet(), stop, writer, like).run()
     return folder
 
 
@@ -73,6 +74,7 @@ class _Session:
     monitor: Monitor
     stop: Stop
     writer: checkpoint.Writer
+    like: TrainState  # shapes only
     evaluation: int = 0  # number of the next evaluation
     compiled: dict[str, Any] = field(default_factory=dict)
     compile_seconds: float = 0.0
@@ -192,8 +194,7 @@ class _Session:
             write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes)
 
     def _restore(self) -> TrainState:
-        like = jax.eval_shape(self.trainer.init)
-        found = checkpoint.load_newest(self.folder / "checkpoints", like)
+        found = checkpoint.load_newest(self.folder / "checkpoints", self.like)
         if found is None:
             for name in ROW_FILES:
                 self._rows(name).cut(0)
@@ -275,20 +276,28 @@ def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
     return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
 
 
-def _check_memory(trainer: Trainer) -> None:
-    needed, free = trainer.replay_bytes(), free_bytes()
+def _check_memory(trainer: Trainer) -> TrainState:
+    """Shapes of the training state; it is refused before anything is allocated if it cannot fit."""
+    replay, free = trainer.replay_bytes(), free_bytes()
+    if free is not None and replay > free:
+        raise UserError(
+            f"replay needs {replay / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"
+        )
+    state = jax.eval_shape(trainer.init)
+    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     if free is not None and needed > free:
         raise UserError(
-            f"replay needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"
+            f"networks and replay need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
+            "lower network.width or other sizes, or run.seeds"
         )
+    return state
 
 
 def _write_config(experiment: Experiment, folder: Path) -> None:
-    """A folder belongs to one experiment for good; only its length may grow."""
+    """A folder belongs to one experiment for good."""
     path = folder / "config.json"
     if path.exists():
-        held = load_experiment(folder)
-        if held.changed(run=experiment.run) != experiment or held.run != experiment.run:
+        if load_experiment(folder) != experiment:
             raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode())

@@ -47,6 +47,7 @@ class EnvSpec:
     version: str = "1"  # changes whenever returns stop being comparable
     metrics: tuple[str, ...] = ()  # keys of ``Step.metrics``
     storage: str = "float32"  # smallest dtype that holds ``local`` and ``state`` without loss
+    magnitude: float = 1.0  # largest size of a number in ``local`` and ``state``
     state_is_joint: bool = False  # the state is the observations of all agents, one after the other
 
 

@@ -1,4 +1,4 @@
-"""Parameter counts of the paper, to the unit (SPEC 12): counted on the networks, not computed by formula."""
+"""Parameter counts of the paper, to the unit: counted on the networks, not computed by formula."""
 
 import jax
 import pytest

@@ -163,7 +163,7 @@ def test_constrain_keeps_the_structure_of_updates(name):
     def traced(key):
         network = recurrent_agent(SETTINGS[name], **SIZES, key=key)
         updates = eqx.filter(network, eqx.is_inexact_array)
-        constrained = SETTINGS[name].constrain(updates, updates, jnp.zeros(()))
+        constrained = SETTINGS[name].constrain(updates, updates, jnp.zeros((), int))
         assert jax.tree.structure(constrained) == jax.tree.structure(updates)
         return constrained
 

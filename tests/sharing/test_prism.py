@@ -1,4 +1,4 @@
-"""Prism's layer: start, invariances, gradients of the diversity term, revival (SPEC 14.11 and 14.12)."""
+"""Prism's layer: start, invariances, gradients of the diversity term, revival."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-"""SePS and AdaPS find a planted population through their hooks (SPEC 14.15), and AdaPS' masks."""
+"""SePS and AdaPS find a planted population through their hooks, and AdaPS' masks."""
 
 import equinox as eqx
 import jax

@@ -23,20 +23,23 @@ class Arguments(argparse.ArgumentParser):
         return found
 
     def parse_with_fields(self, argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
-        """Words this parser does not know must come as ``--dotted.field value`` (or ``--dotted.field=value``)."""
-        found, rest = self.parse_known_args(argv)
-        fields = []
-        words = iter(rest)
+        """Fields come as ``--dotted.field value`` or ``--dotted.field=value``, anywhere; the rest must be known.
+
+        They are taken out first: the parser does not know that they have values and would take those for the task.
+        """
+        fields, rest = [], []
+        words = iter(argv)
         for word in words:
             name, equals, value = word.partition("=")
             if not name.startswith("--") or "." not in name:
-                self._unknown(word)
+                rest.append(word)
+                continue
             if not equals:
-                value = next(words, None)
-                if value is None:
+                value = next(words, "--")
+                if value.startswith("--"):
                     raise UserError(f"{name}: this option needs a value")
             fields.append((name[2:], value))
-        return found, fields
+        return self.parse_strictly(rest), fields
 
     def _unknown(self, word: str) -> NoReturn:
         known = [option for action in self._actions for option in action.option_strings]

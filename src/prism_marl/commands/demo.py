@@ -5,13 +5,14 @@ from pathlib import Path
 
 from prism_marl.commands.arguments import Arguments, whole
 from prism_marl.experiment import Experiment
-from prism_marl.machine import use_compilation_cache
+from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.report import write_report
+from prism_marl.runner import load_experiment
 from prism_marl.runner import run as run_experiment
 from prism_marl.sinks import ProgressBar
 
-TASK = "lbf/5x5-3p-1f"
+TASK = "lbf/5x5-2p-1f"
 CHANGES = {  # from the paper's settings, so that a small field is learned in seconds
     "run.steps": "60000",
     "run.seeds": "2",
@@ -31,10 +32,10 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     parser.add_argument("--steps", type=whole, help="environment steps for each seed")
     found = parser.parse_strictly(argv)
-    use_compilation_cache()
+    configure_jax()
     experiment = demo_experiment(found.steps)
-    if (found.out / "done").exists():  # a finished demo is shown again from scratch: that is what the command is for
-        shutil.rmtree(found.out)
+    if (found.out / "done").exists() and load_experiment(found.out) == experiment:
+        shutil.rmtree(found.out)  # a finished demo is shown again from scratch: that is what the command is for
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
     with ProgressBar(experiment.run.steps, title) as bar:
         run_experiment(experiment, found.out, bar)

@@ -10,7 +10,7 @@ from rich.table import Table
 from prism_marl import checkpoint
 from prism_marl.commands.arguments import Arguments, whole
 from prism_marl.errors import UserError
-from prism_marl.machine import use_compilation_cache
+from prism_marl.machine import configure_jax
 from prism_marl.render import scene_to_text, write_gif
 from prism_marl.runner import load_experiment, make_trainer
 from prism_marl.trainer import Trainer, TrainState
@@ -25,7 +25,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
     parser.add_argument("--render", help="FILE.gif, or 'text' to print the episode here")
     found = parser.parse_strictly(argv)
-    use_compilation_cache()
+    configure_jax()
     trainer, state = load(found.run, found.episodes)
     show_numbers(trainer, state)
     if found.render:
@@ -34,6 +34,8 @@ def run(argv: list[str]) -> int:
         if not first <= seed < first + trainer.experiment.run.seeds:
             last = first + trainer.experiment.run.seeds - 1
             raise UserError(f"--seed: this run has seeds {first} to {last}, not {seed}")
+        if not 0 <= found.episode < 2**31:
+            raise UserError(f"--episode: {found.episode} is outside 0 to {2**31 - 1}")
         render(trainer, state, seed - first, found.episode, found.render)
     return 0
 
@@ -46,7 +48,10 @@ def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
     restored = checkpoint.load_newest(folder / "checkpoints", jax.eval_shape(trainer.init))
     if restored is None:
         raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
-    return trainer, restored[0]
+    state, _, complaints = restored
+    for complaint in complaints:
+        Console(stderr=True).print(f"{complaint}; using the one before", highlight=False, soft_wrap=True)
+    return trainer, state
 
 
 def show_numbers(trainer: Trainer, state: TrainState) -> None:

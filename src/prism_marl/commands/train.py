@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prism_marl import config
 from prism_marl.commands.arguments import Arguments, whole
-from prism_marl.machine import use_compilation_cache
+from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.runner import run as run_experiment
 from prism_marl.sinks import ProgressBar
@@ -40,10 +40,11 @@ def run(argv: list[str]) -> int:
     experiment.validate()
     if found.options:
         for path, value, about in config.options(experiment):
-            print(f"--{path:<28} {value!s:<12} {about}")  # noqa: T201
+            if "." in path:  # the task is a word of its own
+                print(f"--{path:<28} {value!s:<12} {about}")  # noqa: T201
         return 0
 
-    use_compilation_cache()
+    configure_jax()
     folder = found.out or experiment.folder(Path("runs"))
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seed(s)"
     with ProgressBar(experiment.run.steps, title) as bar:

@@ -78,6 +78,7 @@ class Foraging:
             version="lbforaging-2.0.0-v3",
             metrics=("collected",),
             storage="int8",
+            magnitude=float(max(self.rows, self.cols)),
             state_is_joint=True,
         )
 

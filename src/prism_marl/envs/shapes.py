@@ -33,7 +33,7 @@ def mamujoco_shape(variant: str) -> EnvSpec:
     swimmer = re.fullmatch(r"swimmer-(\d{1,4})x(\d{1,2})", variant)
     if swimmer:
         agents, joints = int(swimmer[1]), int(swimmer[2])
-        if not (1 <= agents <= 1024 and 1 <= joints):
+        if not (1 <= agents <= 1024 and joints >= 1):
             raise UserError(f"task: 'mamujoco/{variant}' needs 1 to 1024 agents with at least 1 joint each")
         observation = 2 * agents * joints + 4
         return EnvSpec(f"mamujoco/{variant}", agents, observation, observation, joints, agents, 1000, "continuous")

@@ -1,4 +1,4 @@
-"""The adaptive coefficient that keeps the diversity term at a fixed ratio to the task loss (SPEC 5.5)."""
+"""The adaptive coefficient that keeps the diversity term at a fixed ratio to the task loss (docs/sharing.md)."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-"""QMIX: value decomposition over whole episodes with a recurrent agent network (SPEC 1 and 2)."""
+"""QMIX: value decomposition over whole episodes with a recurrent agent network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +42,7 @@ class QMix:
     embed: int = 32  # width of the mixer
     hypernet: int = 64  # hidden units behind the mixer's weights
     last_action: bool = False  # agents also read their last action
+    scale_inputs: bool = False  # divide observations and state by their largest possible size
     time_limit_ends: bool = True  # the clock running out counts as a true end: no bootstrap
     half_loss: bool = True  # loss is half the squared error
     standardise_rewards: bool = False  # divide rewards by their running deviation, as EPyMARL does
@@ -102,7 +103,7 @@ class RewardScale(eqx.Module):
     def update(self, reward: Float[Array, "..."]) -> "RewardScale":
         """Merge a batch by the parallel formula."""
         number = reward.size
-        mean, variance = jnp.mean(reward), jnp.var(reward, ddof=1)
+        mean, variance = jnp.mean(reward), jnp.var(reward, ddof=1 if number > 1 else 0)
         total, delta = self.count + number, mean - self.mean
         spread = self.variance * self.count + variance * number + delta**2 * self.count * number / total
         return RewardScale(self.mean + delta * number / total, spread / total, total)
@@ -137,6 +138,10 @@ class QMixLearner:
     sharing: Sharing
     spec: EnvSpec
     width: int
+
+    @property
+    def _scale(self) -> float:
+        return 1 / self.spec.magnitude if self.settings.scale_inputs else 1.0
 
     @property
     def inputs(self) -> Inputs:
@@ -182,13 +187,14 @@ class QMixLearner:
         epsilon: Float[Array, ""] | float,
     ) -> tuple[Float[Array, "*b a h"], Int[Array, "*b a"]]:
         """Greedy in the action values, or with probability epsilon uniform over the legal actions."""
-        x = self.inputs.join(obs.local, last_action, self.spec.actions)
+        x = self.inputs.join(obs.local * self._scale, last_action, self.spec.actions)
         hidden, values = agent(hidden, x, obs.role)
         greedy = jnp.argmax(jnp.where(obs.avail, values, UNAVAILABLE), axis=-1)
         # One draw serves both decisions: where it is uniform in [0, 1), the part below epsilon is uniform again.
         draw = jax.random.uniform(key, greedy.shape)
         legal = jnp.cumsum(obs.avail, axis=-1)
         rank = jnp.floor(draw / jnp.maximum(epsilon, 1e-9) * legal[..., -1]).astype(legal.dtype)
+        rank = jnp.minimum(rank, legal[..., -1] - 1)  # a compiler's division may round up to one
         uniform = jnp.argmax((legal == rank[..., None] + 1) & obs.avail, axis=-1)
         return hidden, jnp.where(draw < epsilon, uniform, greedy)
 
@@ -211,11 +217,12 @@ class QMixLearner:
             return self._loss(eqx.combine(trainable, fixed), state.target, episode, state.balance)
 
         gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trainable)
+        updates: Any
         updates, optimiser = self._optimiser().update(gradient, state.optimiser, trainable)
         updates = eqx.tree_at(
             lambda nets: nets.agent, updates, self.sharing.constrain(updates.agent, trainable.agent, step)
         )
-        online = eqx.combine(optax.apply_updates(trainable, updates), fixed)
+        online: Networks = eqx.combine(eqx.apply_updates(trainable, updates), fixed)
         target = self._follow(state.target, online, state.updates + 1)
         metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
         return QMixState(online, target, optimiser, balance, scale, state.updates + 1), metrics
@@ -223,18 +230,16 @@ class QMixLearner:
     def _follow(self, target: Networks, online: Networks, updates: Int[Array, ""]) -> Networks:
         """The target network after a gradient step: a copy now and then, or a slow average."""
         if self.settings.target_rate > 0:
-            old, fixed = eqx.partition(target, eqx.is_inexact_array)
-            return eqx.combine(
-                optax.incremental_update(eqx.filter(online, eqx.is_inexact_array), old, self.settings.target_rate),
-                fixed,
-            )
+            rate = self.settings.target_rate
+            move = lambda new, old: old + rate * (new - old) if eqx.is_inexact_array(new) else new  # noqa: E731
+            return jax.tree.map(move, online, target)
         copy = updates % self.settings.target_interval == 0
         return jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, target)
 
     def _loss(self, online: Networks, target: Networks, episode: Episode, balance: Balance):
         s = self.settings
         x, state, action = self._inputs(episode)
-        values, target_values = online.agent.unroll(x, episode.role, target.agent)
+        values, target_values = online.agent.unroll_with(target.agent, x, episode.role)
         best = jnp.argmax(jnp.where(episode.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
         chosen = _pick(values[:-1], action)
         total = online.mixer(chosen, state[:-1])
@@ -262,9 +267,13 @@ class QMixLearner:
         return loss, balance, {**metrics, "loss": loss}
 
     def _inputs(self, episode: Episode):
-        local = episode.local.astype(jnp.float32)
+        local = episode.local.astype(jnp.float32) * self._scale
         last = jnp.concatenate([jnp.full_like(episode.action[:1], -1), episode.action]).astype(jnp.int32)
-        state = local.reshape(*local.shape[:-2], -1) if self.spec.state_is_joint else episode.state.astype(jnp.float32)
+        state = (
+            local.reshape(*local.shape[:-2], -1)
+            if self.spec.state_is_joint
+            else episode.state.astype(jnp.float32) * self._scale
+        )
         return self.inputs.join(local, last, self.spec.actions), state, episode.action
 
     def _optimiser(self) -> optax.GradientTransformation:
@@ -274,7 +283,7 @@ class QMixLearner:
         """Shapes and types of one stored episode."""
         spec = self.spec
 
-        def shape(*sizes, dtype):
+        def shape(*sizes: int, dtype: Any) -> Any:
             return jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype))
 
         slots, steps = spec.horizon + 1, spec.horizon

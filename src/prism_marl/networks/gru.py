@@ -6,7 +6,7 @@ whole block afterwards. A second network (a learner's target) can go along in th
 differentiated. The numbers are the same; an update takes a fraction of the time.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -30,23 +30,29 @@ class RoleGRU(eqx.Module):
         return _step(self.hidden, self.gate, _thirds(inputs), h, identity)
 
 
-class Companion(NamedTuple):
-    """A network that is unrolled beside another one and never differentiated, with the input half of its gates."""
-
-    gru: RoleGRU
-    inputs: Float[Array, "t *b a g"]
+TimedIdentity = Int[Array, "t *b a"] | Int[Array, " a"] | None
+"""Like ``Identity``, with a time axis in front where it changes from sample to sample."""
 
 
 def unroll(
+    gru: RoleGRU, inputs: Float[Array, "t *b a g"], start: Float[Array, "*b a h"], identity: TimedIdentity
+) -> Float[Array, "t *b a h"]:
+    """States after every step, given the input half of the gates."""
+    trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
+    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, None)[0]
+
+
+def unroll_pair(
     gru: RoleGRU,
     inputs: Float[Array, "t *b a g"],
+    companion: RoleGRU,
+    companion_inputs: Float[Array, "t *b a g"],
     start: Float[Array, "*b a h"],
-    identity: Int[Array, "t *b a"] | Int[Array, " a"] | None,
-    companion: Companion | None = None,
-) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"] | None]:
-    """States after every step, of the network and of its companion."""
+    identity: TimedIdentity,
+) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"]]:
+    """The same for two networks at once, of which the second is never differentiated."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
-    other = None if companion is None else (companion.gru.hidden, companion.gru.gate, _thirds(companion.inputs))
+    other = (companion.hidden, companion.gate, _thirds(companion_inputs))
     return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, other)
 
 
@@ -91,13 +97,13 @@ def _states(layer: RoleLinear, gate: RoleGate | None, inputs, start, identity: I
 
 
 @jax.custom_vjp
-def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other):
+def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other) -> Any:
     layer = eqx.combine(trained, fixed)
     if other is None:
         return _states(layer, gate, inputs, start, identity), None
     if jax.default_backend() != "cpu":  # one batched product per step: an accelerator waits for its own launches
         nets = jax.tree.map(lambda *both: jnp.stack(both), (layer, gate, inputs), other)
-        states = jax.vmap(lambda net: _states(*net, start, identity))(nets)
+        states = jax.vmap(lambda net: _states(net[0], net[1], net[2], start, identity))(nets)
         return states[0], states[1]
 
     other_layer, other_gate, other_inputs = other

@@ -21,7 +21,7 @@ class MlpActor(eqx.Module):
     fc1: RoleLinear
     fc2: RoleLinear
     fc3: RoleLinear
-    unused_norms: tuple[Norm, Norm] | None  # held but never applied: the published counts include them (SPEC 3.2)
+    unused_norms: tuple[Norm, Norm] | None  # held but never applied: the published counts include them
     by_role: bool = eqx.field(static=True)
     clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
 

@@ -1,5 +1,5 @@
 """AdaPS: agents are clustered as in SePS; every cluster gets a sub-network of one shared network, and close clusters
-get similar ones (Li et al., ICASSP 2024; the mapping from clusters to masks is ours, SPEC 8)."""
+get similar ones (Li et al., ICASSP 2024; the mapping from clusters to masks is ours, docs/sharing.md)."""
 
 import math
 from dataclasses import dataclass

@@ -141,7 +141,7 @@ class Penalties:
     """How the learner weights what ``regularizers`` of the network returns."""
 
     diversity: float = 0.0  # beta: strength of the diversity term
-    adaptive: bool = True  # scale it to the size of the task loss (SPEC 5.5), or use beta as it is
+    adaptive: bool = True  # scale it to the size of the task loss (learners/balance.py), or use beta as it is
     window: int = 100  # how many past losses the adaptive scale averages
     fixed: tuple[tuple[str, float], ...] = ()  # other terms by name, with constant weights
 
@@ -229,7 +229,7 @@ def map_layers(function: Callable[[int, Any], Any], network: Network, kinds: typ
 
 def network_regularizers(network: Any) -> dict[str, Float[Array, ""]]:
     """Terms of all layers together: ``diversity`` as the mean over ordered pairs and entries, negated so that
-    minimising it separates the masks (SPEC 9.3); every other term as the plain sum over layers."""
+    minimising it separates the masks; every other term as the plain sum over layers."""
     layers = list(role_layers(network).values())
     terms: dict[str, Float[Array, ""]] = {}
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Which agents belong together: a code per agent from what the world does to it, then k-means (SPEC 6.1).
+"""Which agents belong together: a code per agent from what the world does to it, then k-means (docs/sharing.md, SePS).
 
 All functions are pure and of fixed shape, so that they run under jit and vmap over seeds.
 """

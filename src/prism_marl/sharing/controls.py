@@ -1,4 +1,4 @@
-"""Controls: the simplest layers that differ from full sharing, or from Prism, in one thing only (SPEC 11).
+"""Controls: the simplest layers that differ from full sharing, or from Prism, in one thing only.
 
 All of them read what FuPS+ID and Prism read (observation, last action, id), so that a difference in results is due to
 the weights and not to the input.

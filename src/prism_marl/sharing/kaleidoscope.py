@@ -72,7 +72,7 @@ class Kaleidoscope(Sharing):
     window: int = 100  # losses averaged by the adaptive coefficient
     layer_base: float = 2.0  # layer l counts layer_base**l in the diversity term: 1, 2, 4, 8
     threshold_scale: float = 5.0  # thresholds start in -(scale * U[0,1] + shift)
-    threshold_shift: float = 5.0
+    threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
     reset_interval: int = 1_000_000  # environment steps between resets; 0 = never
     reset_ratio: float = 0.2  # probability that a weight which no identity uses is drawn anew
     masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
@@ -102,7 +102,7 @@ class Kaleidoscope(Sharing):
 
     def _reset(self, layer: ThresholdLinear, key: Key[Array, ""]) -> ThresholdLinear:
         """Weights that every identity has masked out are drawn anew, each with probability ``reset_ratio``, together
-        with the thresholds of all identities (SPEC 5.6)."""
+        with the thresholds of all identities."""
         if not layer.resets:
             return layer
         key_chance, key_weight, key_threshold = jax.random.split(key, 3)

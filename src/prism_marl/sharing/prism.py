@@ -33,7 +33,7 @@ from prism_marl.sharing.spectral import HIGHEST, FactoredLinear, initial_factors
 
 @dataclass(frozen=True)
 class Prism(Sharing):
-    """Shared singular vectors; each identity masks part of the spectrum. Letters refer to the table in SPEC 9.4."""
+    """Shared singular vectors; each identity masks part of the spectrum. Letters: see docs/design.md."""
 
     label: ClassVar[str] = "Prism"
     unused_norms: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class Prism(Sharing):
     init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # (a) U, s, V at start
     common_part: Literal["leading", "trailing", "random"] = "leading"  # (b) which singular values are common
     threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
-    threshold_shift: float = 5.0
+    threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
     ste: StraightThrough = "tanh"  # (d) backward pass of the binary mask
     div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
     div_mode: Literal["adaptive", "fixed"] = "adaptive"  # (f) scale diversity to the task loss, or use it raw

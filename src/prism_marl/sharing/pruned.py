@@ -42,7 +42,7 @@ def pruned_linear(
     draw: DrawMask,
     prune_actions: bool,
 ) -> RoleLinear:
-    """Masks go on hidden layers and on the action vector of a continuous actor (SPEC 7.1); everything else is shared.
+    """Masks go on hidden layers and on the action vector of a continuous actor; everything else is shared.
 
     The action masks exist either way, because the published counts include them; without ``prune_actions`` they are
     all ones, since a pruned action node is an actuator that never moves.

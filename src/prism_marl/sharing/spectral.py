@@ -88,10 +88,10 @@ def off_orthonormal(factor: Float[Array, "d r"]) -> Float[Array, ""]:
 def initial_factors(
     key: Key[Array, ""], fan_in: int, fan_out: int, init: str = "svd_of_torch"
 ) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
-    """Factors of a matrix that starts as PyTorch's default, or of the alternatives (a) in SPEC 9.4."""
+    """Factors of a matrix that starts as PyTorch's default, or of the alternatives (a) in docs/design.md."""
     key_weight, key_left, key_right = jax.random.split(key, 3)
     U, s, V = svd(uniform_weight(key_weight, fan_out, fan_in, fan_in=fan_in))
-    if init == "svd_of_orthogonal":  # all singular values equal: no binary mask can ever differ (SPEC 10.2)
+    if init == "svd_of_orthogonal":  # all singular values equal: no binary mask can ever differ at the start
         return U, jnp.full_like(s, jnp.sqrt(jnp.mean(s**2))), V
     if init == "random_orthonormal":
         U = svd(jax.random.normal(key_left, (fan_out, s.size)))[0]
