@@ -12,7 +12,7 @@ COMMANDS = {
     "report": "make the page of one or several runs",
     "footprint": "count parameters and per-agent overhead of any method and task",
     "list": "show tasks, methods and presets",
-    "demo": "train Prism on a small foraging task and open its page",
+    "demo": "train Prism on a small foraging task and write its page",
 }
 
 

@@ -40,7 +40,7 @@ _LBF = Preset(
         episodes_per_update=1,  # [V] one gradient step for each episode
         last_action=False,  # [V] observation and id alone
         time_limit_ends=True,  # [V] the wrapper reports no time limit, so the clock counts as a true end
-        standardise_rewards=True,  # [V] on in that code base; without it nothing is learned (docs/results.md)
+        standardise_rewards=True,  # [V] on in that code base; docs/results.md says what it changes
     ),
     network=Net(width=64),  # [P]
     run=Run(steps=3_000_000, envs=1, eval_every=50_000, eval_episodes=100),  # [P] steps, envs; [V] evaluation

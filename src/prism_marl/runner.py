@@ -301,7 +301,10 @@ def _write_config(experiment: Experiment, folder: Path) -> None:
             raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode())
-    for name, make in (("machine.json", describe_machine), ("footprint.json", lambda: footprints(experiment))):
+    for name, make in (
+        ("machine.json", lambda: describe_machine() | {"environment": envs.describe(experiment.task).version}),
+        ("footprint.json", lambda: footprints(experiment)),
+    ):
         if not (folder / name).exists():
             checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
 
