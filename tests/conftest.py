@@ -1,25 +1,45 @@
-"""For the whole test run: shapes are checked at every call, and compiled programs are kept in a folder of their own."""
+"""For the whole test run: shapes are checked at every call, programs are compiled fast and kept in a folder of its own.
+
+Tests compile many small programs and run each a few times, so XLA's optimisations cost more than they bring here.
+"""
 
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
+import pytest
 from jaxtyping import install_import_hook
-
-_KEY = "PRISM_MARL_CACHE"
-_made: list[str] = []
 
 install_import_hook(("prism_marl.sharing", "prism_marl.networks", "prism_marl.learners"), "beartype.beartype")
 
+_made: list[str] = []
+
 
 def pytest_configure():
-    """Never the user's own cache. Workers of one run, and the processes that tests start, share it."""
-    if os.environ.get("PRISM_MARL_TESTS") is None:
-        os.environ["PRISM_MARL_TESTS"] = "1"
-        os.environ[_KEY] = tempfile.mkdtemp(prefix="prism-marl-tests-")
-        _made.append(os.environ[_KEY])
+    """Workers of one run, and the processes that tests start, share the cache; it is never the user's own."""
+    if "PRISM_MARL_TESTS" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="prism-marl-tests-")
+        _made.append(folder)
+        os.environ |= {
+            "PRISM_MARL_TESTS": "1",
+            "PRISM_MARL_CACHE": folder,
+            "JAX_COMPILATION_CACHE_DIR": folder,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            "JAX_PLATFORMS": "cpu",
+        }
 
 
 def pytest_unconfigure():
     while _made:
         shutil.rmtree(_made.pop(), ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """The folder of a small finished run, made once. Nobody may change it."""
+    from prism_marl import runner
+    from tiny import foraging
+
+    return runner.run(foraging(), tmp_path_factory.mktemp("trained") / "run")

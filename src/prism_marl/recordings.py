@@ -3,6 +3,7 @@
 Every reader keeps what is good and appends a plain-English sentence to ``notes`` for what it left out.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -165,7 +166,8 @@ def _scene(raw: dict[str, Any]) -> Scene:
 
 def _shape(raw: dict[str, Any]) -> Shape:
     place = {key: float(raw[key]) for key in ("x", "y", "size")}
-    return Shape(**{**raw, **place, "colour": int(raw["colour"])})
+    known = {field.name: raw[field.name] for field in dataclasses.fields(Shape) if field.name in raw}
+    return Shape(**{**known, **place, "colour": int(raw["colour"])})
 
 
 def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:

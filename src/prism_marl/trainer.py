@@ -151,9 +151,7 @@ class Trainer:
             return [], 0.0
         agent = seed_of(state.seeds.learner.online.agent, seed)
         key = self._watch_key(seed, number)
-        states, summary, length = jax.device_get(
-            jax.jit(lambda agent, key: watch(self.env, self.learner, agent, key))(agent, key)
-        )
+        states, summary, length = jax.device_get(_watch(self.env, self.learner, agent, key))
         frames = [jax.tree.map(lambda leaf, t=t: leaf[t], states) for t in range(int(length) + 1)]
         return [draw(frame) for frame in frames], float(summary.returns[0])
 
@@ -210,6 +208,9 @@ class Trainer:
 def evaluation_key(number: Int[Array, ""], evaluation: Int[Array, ""]) -> Key[Array, ""]:
     """The episodes of one seed's evaluation, apart from those it trains on."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(number), 0x5EED), evaluation)
+
+
+_watch = jax.jit(watch, static_argnums=(0, 1))  # compiled once for all episodes of a task and a learner
 
 
 def summarise(summary: Summary) -> dict[str, Array]:

@@ -1,0 +1,342 @@
+"""QMIX against a slow computation of the same numbers, episode by episode and step by step."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from prism_marl.learners.balance import Balance
+from prism_marl.learners.qmix import Episode, QMix, QMixLearner, RewardScale
+from prism_marl.sharing import METHODS, network_regularizers
+from prism_marl.types import EnvSpec, Observation
+
+SPEC = EnvSpec("toy", agents=3, observation=4, state=5, actions=4, roles=3, horizon=5)
+SIZES = {"batch": 4, "buffer": 8, "embed": 4, "hypernet": 6, "gamma": 0.9, "time_limit_ends": False}
+LENGTHS = (2, 5, 5, 3)  # ends early, meets the clock, ends with the clock, meets an early clock
+ENDS = (True, False, True, False)
+
+
+def make(method: str = "fups_id", learner: dict | None = None, **sharing) -> QMixLearner:
+    return QMixLearner(QMix(**(SIZES | (learner or {}))), METHODS[method](**sharing), SPEC, 8)
+
+
+def batch_of(seed: int = 0, padding: float = 7.0) -> Episode:
+    """Random episodes [b, t, ...] whose slots after the end hold nonsense."""
+    rng = np.random.default_rng(seed)
+    b, t, a, u = len(LENGTHS), SPEC.horizon, SPEC.agents, SPEC.actions
+    valid = np.arange(t) < np.array(LENGTHS)[:, None]
+    ended = (np.arange(t) == np.array(LENGTHS)[:, None] - 1) & np.array(ENDS)[:, None]
+    avail = rng.random((b, t + 1, a, u)) < 0.6
+    avail[..., 1] = True
+    local, state = rng.normal(size=(b, t + 1, a, SPEC.observation)), rng.normal(size=(b, t + 1, SPEC.state))
+    after = np.arange(t + 1) > np.array(LENGTHS)[:, None]
+    local[after], state[after] = padding, -padding
+    reward = np.where(valid, rng.normal(size=(b, t)), padding)
+    role = np.broadcast_to(np.arange(a), (b, t + 1, a))
+    action = rng.integers(0, u, (b, t, a))
+    kinds = (np.float32, np.float32, bool, np.int16, np.int16, np.float32, bool, bool)
+    leaves = (local, state, avail, role, action, reward, ended, valid)
+    return Episode(*(jnp.asarray(leaf.astype(kind)) for leaf, kind in zip(leaves, kinds, strict=True)))
+
+
+@functools.cache
+def started(learner: QMixLearner):
+    """A state whose target differs from the online network, whose masks (if any) differ between agents, and whose
+    singular vectors (if any) are not orthonormal."""
+    state = jax.jit(learner.init)(jax.random.key(0))
+    rng = np.random.default_rng(1)
+
+    def drawn(path, leaf):
+        name = jax.tree_util.keystr(path)
+        if name.endswith(".threshold"):
+            return jnp.asarray(rng.normal(-1.5, size=leaf.shape), leaf.dtype)
+        return jnp.asarray(1.2 * np.asarray(leaf)) if name.endswith(".U") else leaf
+
+    def larger(leaf):
+        return jnp.asarray(1.5 * np.asarray(leaf)) if eqx.is_inexact_array(leaf) else leaf
+
+    agent = jax.tree_util.tree_map_with_path(drawn, state.online.agent)
+    return eqx.tree_at(lambda s: (s.online.agent, s.target), state, (agent, jax.tree.map(larger, state.target)))
+
+
+def slow_values(learner: QMixLearner, agent, batch: Episode):
+    """Action values [b, t+1, a, u], one cell after the other, with inputs put together by hand."""
+    number, slots = batch.local.shape[:2]
+    hidden, values = jnp.zeros((number, SPEC.agents, learner.width)), []
+    for t in range(slots):
+        last = jnp.zeros((number, SPEC.agents, SPEC.actions))
+        if t > 0:
+            last = jnp.eye(SPEC.actions)[batch.action[:, t - 1]]
+        me = jnp.broadcast_to(jnp.eye(SPEC.agents), (number, SPEC.agents, SPEC.agents))
+        parts = [batch.local[:, t], last, me] if learner.settings.last_action else [batch.local[:, t], me]
+        hidden, q = agent(hidden, jnp.concatenate(parts, axis=-1), batch.role[:, t])
+        values.append(q)
+    return jnp.stack(values, axis=1)
+
+
+def slow_targets(learner: QMixLearner, state, batch: Episode) -> np.ndarray:
+    """Double Q over legal actions and the recursion of TD(lambda), in plain loops."""
+    online = np.asarray(jax.jit(lambda agent: slow_values(learner, agent, batch))(state.online.agent))
+    target = np.asarray(jax.jit(lambda agent: slow_values(learner, agent, batch))(state.target.agent))
+    avail, picked = np.asarray(batch.avail), np.zeros(online.shape[:3], np.float32)
+    for place in np.ndindex(*picked.shape):
+        legal = [u for u in range(SPEC.actions) if avail[place][u]]
+        best = max(legal, key=lambda u, place=place: online[place][u])
+        picked[place] = target[place][best]
+    mixed = np.asarray(state.target.mixer(jnp.asarray(picked), batch.state))
+    gamma, lam, out = learner.settings.gamma, learner.settings.td_lambda, np.zeros((len(LENGTHS), SPEC.horizon))
+    for b, (length, ends) in enumerate(zip(LENGTHS, ENDS, strict=True)):
+        following = 0.0 if ends else float(mixed[b, length])
+        for t in reversed(range(length)):
+            bootstrap = 0.0 if ends and t == length - 1 else float(mixed[b, t + 1])
+            out[b, t] = float(batch.reward[b, t]) + gamma * ((1 - lam) * bootstrap + lam * following)
+            following = out[b, t]
+    return out
+
+
+def slow_loss(learner: QMixLearner, online, targets: np.ndarray, batch: Episode):
+    values = slow_values(learner, online.agent, batch)[:, :-1]
+    chosen = jnp.take_along_axis(values, batch.action[..., None].astype(int), axis=-1)[..., 0]
+    error = online.mixer(chosen, batch.state[:, :-1]) - targets
+    squares = [jnp.sum(error[b, :length] ** 2) for b, length in enumerate(LENGTHS)]
+    return (0.5 if learner.settings.half_loss else 1.0) * sum(squares) / sum(LENGTHS)
+
+
+def standardised(batch: Episode) -> Episode:
+    """Rewards after one look at this batch, padding included; the memory before it weighs 1e-4."""
+    reward = np.asarray(batch.reward, np.float64)
+    weight = np.array([1e-4, reward.size])
+    mean = weight[1] * reward.mean() / weight.sum()
+    variance = (weight @ [1 + mean**2, reward.var(ddof=1) + (reward.mean() - mean) ** 2]) / weight.sum()
+    return batch._replace(reward=jnp.asarray((reward - mean) / np.sqrt(variance), jnp.float32))
+
+
+@functools.cache
+def by_jax(learner: QMixLearner):
+    """The compiled update."""
+    return jax.jit(lambda state, batch: learner.update(state, batch, jnp.int32(0)))
+
+
+def leaves_close(ours, theirs, **tolerance) -> bool:
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(np.allclose(one, other, **tolerance) for one, other in pairs)
+
+
+BATTLES = {"last_action": True, "td_lambda": 0.6, "half_loss": True, "clip": 1e3}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BATTLES,
+        {"last_action": False, "td_lambda": 0.0, "half_loss": False, "standardise_rewards": True, "clip": 1e-7},
+    ],
+    ids=["battles", "epymarl"],
+)  # the second clips so hard that Adam's eps counts
+def test_one_update_equals_the_slow_computation(settings):
+    learner, batch = make(learner=settings), batch_of()
+    state = started(learner)
+    seen = standardised(batch) if learner.settings.standardise_rewards else batch
+    targets = slow_targets(learner, state, seen)
+    slow, gradient = jax.jit(jax.value_and_grad(lambda online: slow_loss(learner, online, targets, batch)))(
+        state.online
+    )
+    after, metrics = by_jax(learner)(state, batch)
+    assert metrics["loss"] == metrics["td_loss"]
+    assert np.isclose(metrics["loss"], slow, rtol=1e-4)
+    norm = np.sqrt(sum(float(np.vdot(leaf, leaf)) for leaf in jax.tree.leaves(gradient)))
+    assert np.isclose(metrics["grad_norm"], norm, rtol=1e-3)
+    clipped = jax.tree.map(lambda leaf: np.asarray(leaf) * min(1.0, settings["clip"] / norm), gradient)
+    moment = optax.tree_utils.tree_get(after.optimiser, "mu")
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(clipped))
+    assert leaves_close(moment, jax.tree.map(lambda g: 0.1 * g, clipped), rtol=1e-2, atol=1e-4 * largest)
+    lr = learner.settings.lr
+    true = jax.tree.map(
+        lambda m: 10 * np.asarray(m), moment
+    )  # Adam from our own gradient: its sign decides everything else
+    expected = jax.tree.map(lambda w, g: np.asarray(w) - lr * g / (np.abs(g) + 1e-8), state.online, true)
+    assert leaves_close(after.online, expected, rtol=0, atol=2e-2 * lr)
+
+
+def test_slots_after_the_end_do_not_matter():
+    learner = make(learner=BATTLES)
+    state, update = started(learner), by_jax(learner)
+    one, other = update(state, batch_of(padding=7.0)), update(state, batch_of(padding=-100.0))
+    assert leaves_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_reach_agent_and_mixer_and_never_the_target():
+    learner, batch = make(learner=BATTLES), batch_of()
+    state = started(learner)
+    episode = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch)
+
+    @jax.jit
+    def slopes(online, target):
+        return jax.grad(lambda *nets: learner._loss(*nets, episode, Balance.empty(1))[0], argnums=(0, 1))(
+            online, target
+        )
+
+    to_online, to_target = slopes(state.online, state.target)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(to_online))
+    assert all(np.abs(leaf).max() == 0 for leaf in jax.tree.leaves(to_target))
+
+
+def test_the_target_is_copied_at_its_interval_and_labels_and_masks_never_change():
+    learner, labels = make("adaps", {"target_interval": 3}, ratio=0.4, random_masks=True), jnp.array([1, 0, 1])
+    places = lambda s: (s.online.agent.clusters, s.target.agent.clusters)  # noqa: E731
+    state, update, same = eqx.tree_at(places, started(learner), (labels, labels)), by_jax(learner), eqx.tree_equal
+    fixed = eqx.partition(state.online, eqx.is_inexact_array)[1]
+    assert any(leaf.dtype == bool and not leaf.all() for leaf in jax.tree.leaves(fixed))
+    for number in range(1, 8):
+        before = state
+        state, _ = update(state, batch_of(number))
+        assert state.updates == number
+        assert not same(state.online, before.online)
+        assert bool(same(state.target, state.online if number % 3 == 0 else before.target))
+        assert bool(same(eqx.partition(state.online, eqx.is_inexact_array)[1], fixed))
+
+
+def test_a_slow_target_moves_by_its_share_and_keeps_its_labels():
+    learner = make("adaps", {"target_rate": 0.25}, ratio=0.4, random_masks=True)
+    state = started(make("adaps", {"target_interval": 3}, ratio=0.4, random_masks=True))
+    moved = jax.jit(learner._follow)(state.target, state.online, jnp.int32(1))
+    expected = jax.tree.map(
+        lambda old, new: 0.75 * np.asarray(old) + 0.25 * np.asarray(new) if eqx.is_inexact_array(old) else old,
+        state.target,
+        state.online,
+    )
+    assert leaves_close(moved, expected, rtol=1e-5)
+
+
+def test_diversity_enters_with_the_coefficient_of_a_window_that_holds_the_present():
+    learner = make("prism", {"lr": 1e-2}, window=2, ortho=0.5)
+    state, update, task, apart = started(learner), by_jax(learner), [], []
+    for number in range(3):
+        state, metrics = update(state, batch_of(number))
+        task.append(float(metrics["td_loss"]))
+        apart.append(float(metrics["diversity"]))
+        assert apart[-1] < 0 < metrics["orthogonality"]
+        expected = abs(5.0 * np.mean(task[-2:]) / np.mean(apart[-2:]))
+        assert np.isclose(metrics["diversity_coefficient"], expected, rtol=1e-4)
+        whole = task[-1] + expected * apart[-1] + 0.5 * float(metrics["orthogonality"])
+        assert np.isclose(metrics["loss"], whole, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "ortho"), [("prism", 0.5), ("kaleidoscope", 0.0)])
+def test_the_coefficient_is_a_number_to_the_gradient(method, ortho):
+    learner = make(method, {"lr": 1e-2}, window=2, **({"ortho": ortho} if ortho else {}))
+    agent = started(learner).online.agent
+    balance = Balance.empty(2).push(jnp.float32(9.0), jnp.float32(-1.0)).push(jnp.float32(4.0), jnp.float32(-3.0))
+    trained, fixed = eqx.partition(agent, eqx.is_inexact_array)
+
+    def task(trained):
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(trained))
+
+    def ours(trained):
+        return learner._regularised(task(trained), eqx.combine(trained, fixed), balance)[0]
+
+    def by_hand(trained, coefficient):
+        found = network_regularizers(eqx.combine(trained, fixed))
+        return task(trained) + coefficient * found["diversity"] + ortho * found.get("orthogonality", 0.0)
+
+    apart = float(jax.jit(network_regularizers)(agent)["diversity"])
+    coefficient = abs(5.0 * (4.0 + float(task(trained))) / (-3.0 + apart))
+    one, gradient = jax.jit(jax.value_and_grad(ours))(trained)
+    other, expected = jax.jit(jax.value_and_grad(by_hand))(trained, coefficient)
+    assert np.isclose(one, other, rtol=1e-5)
+    assert leaves_close(gradient, expected, rtol=1e-4, atol=1e-5)
+    pushed = zip(jax.tree.leaves(gradient), jax.tree.leaves(trained), strict=True)
+    assert max(np.abs(np.asarray(leaf) - 2 * np.asarray(weight)).max() for leaf, weight in pushed) > 1e-2
+
+
+def observation(number: int, seed: int = 3) -> Observation:
+    rng = np.random.default_rng(seed)
+    shape = (number, SPEC.agents)
+    avail = rng.random((*shape, SPEC.actions)) < 0.5
+    avail[..., 2] |= ~avail.any(-1)
+    return Observation(
+        jnp.asarray(rng.normal(size=(*shape, SPEC.observation)), jnp.float32),
+        jnp.zeros((number, SPEC.state)),
+        jnp.asarray(avail),
+        jnp.broadcast_to(jnp.arange(SPEC.agents), shape),
+    )
+
+
+def acting(number: int, epsilon: float, draw: float | None = None):
+    """Greedy choices by hand, and what ``act`` chose; ``draw`` replaces its random numbers."""
+    learner, obs = make(learner={"last_action": True}), observation(number)
+    agent = jax.jit(learner.agent)(jax.random.key(1))
+    hidden = jax.random.normal(jax.random.key(2), (number, SPEC.agents, 8))
+    last = jnp.full((number, SPEC.agents), -1).at[::2].set(1)
+    me = jnp.broadcast_to(jnp.eye(SPEC.agents), (number, SPEC.agents, SPEC.agents))
+    one_hot = jnp.where(last[..., None] == jnp.arange(SPEC.actions), 1.0, 0.0)
+    after, values = jax.jit(agent.__call__)(hidden, jnp.concatenate([obs.local, one_hot, me], axis=-1), obs.role)
+    greedy = np.where(obs.avail, values, -np.inf).argmax(-1)
+    with pytest.MonkeyPatch.context() as patch:
+        if draw is not None:
+            patch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, draw, jnp.float32))
+        state, action = jax.jit(lambda: learner.act(agent, hidden, obs, last, jax.random.key(9), epsilon))()
+    assert np.allclose(state, after, atol=1e-6)
+    legal = np.take_along_axis(np.asarray(obs.avail), np.asarray(action)[..., None], -1)
+    assert legal.all()
+    return greedy, np.asarray(action), np.asarray(obs.avail)
+
+
+def test_acting_is_greedy_over_legal_actions_without_exploration():
+    greedy, action, _ = acting(500, 0.0)
+    assert (action == greedy).all()
+
+
+def test_exploration_is_uniform_over_legal_actions():
+    _, action, avail = acting(20_000, 1.0)
+    patterns = np.unique(avail.reshape(-1, SPEC.actions), axis=0)
+    assert len(patterns) == 2**SPEC.actions - 1
+    for pattern in patterns:
+        here = (avail == pattern).all(-1)
+        counts = np.bincount(action[here], minlength=SPEC.actions)[pattern]
+        expected = here.sum() / pattern.sum()
+        assert ((counts - expected) ** 2 / expected).sum() < 25  # chi-square with at most 3 degrees of freedom
+
+
+def test_exploration_happens_as_often_as_it_should():
+    greedy, action, avail = acting(20_000, 0.3)
+    wrong = 0.3 * (1 - 1 / avail.sum(-1))  # a random action is the greedy one now and then
+    number = action.size
+    assert abs((action != greedy).sum() - wrong.sum()) < 5 * np.sqrt(number * 0.25)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.7])
+def test_a_draw_just_below_epsilon_is_still_legal(epsilon):
+    acting(50, epsilon, draw=float(np.nextafter(np.float32(epsilon), np.float32(0))))
+
+
+def test_random_actions_until_the_clusters_are_known():
+    learner = make("seps", {"epsilon_anneal": 100}, pretraining=1_000)
+    assert [float(learner.epsilon(jnp.int32(step))) for step in (0, 500, 999)] == [1.0, 1.0, 1.0]
+    assert np.isclose(learner.epsilon(jnp.int32(1_000)), 0.05)
+
+
+def test_reward_scale_equals_a_direct_computation_over_everything_seen():
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(3.0, 2.0, size=(5, 7)).astype(np.float32), rng.normal(size=4).astype(np.float32) - 8]
+    scale = RewardScale(jnp.zeros(()), jnp.ones(()), jnp.asarray(1e-4))
+    for batch in batches:
+        scale = scale.update(jnp.asarray(batch))
+    sizes = np.array([1e-4, *(batch.size for batch in batches)])
+    means = np.array([0.0, *(batch.mean() for batch in batches)])
+    spreads = np.array([1.0, *(batch.var(ddof=1) for batch in batches)])
+    mean = (sizes * means).sum() / sizes.sum()
+    variance = (sizes * (spreads + (means - mean) ** 2)).sum() / sizes.sum()
+    assert np.isclose(scale.count, sizes.sum(), rtol=1e-6)
+    assert np.isclose(scale.mean, mean, rtol=1e-5)
+    assert np.isclose(scale.variance, variance, rtol=1e-5)
+    assert np.allclose(scale.apply(jnp.asarray(batches[0])), (batches[0] - mean) / np.sqrt(variance), rtol=1e-4)
+
+
+def test_a_single_reward_has_no_spread_of_its_own():
+    scale = RewardScale(jnp.zeros(()), jnp.ones(()), jnp.asarray(1e-4)).update(jnp.array([[2.0]]))
+    assert np.isfinite(scale.apply(jnp.array([2.0]))).all()

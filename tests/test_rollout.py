@@ -1,0 +1,114 @@
+"""Episodes as they are stored: replayed step by step in the environment, they are what was recorded."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from prism_marl.envs import make
+from prism_marl.learners.qmix import QMix, QMixLearner
+from prism_marl.networks.recurrent import recurrent_agent
+from prism_marl.rollout import materialise, play, watch
+from prism_marl.sharing import METHODS, FuPSID
+
+NUMBER = 48
+ENV = make("lbf/4x4-2p-1f")
+
+
+def learner_of(time_limit_ends: bool) -> QMixLearner:
+    settings = QMix(embed=4, hypernet=4, time_limit_ends=time_limit_ends)
+    return QMixLearner(settings, FuPSID(), ENV.spec, 8)
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Random episodes: some end with the food, some with the clock."""
+    learner, key = learner_of(True), jax.random.key(4)
+    agent = jax.jit(learner.agent)(jax.random.key(1))
+    episodes, summary = jax.jit(lambda agent: play(ENV, learner, agent, key, 1.0, NUMBER))(agent)
+    return learner, key, episodes, summary
+
+
+def test_an_episode_of_length_l_has_l_valid_steps(played):
+    _, _, episodes, summary = played
+    lengths, horizon = np.asarray(summary.length).astype(int), ENV.spec.horizon
+    cleared = np.asarray(summary.metrics["collected"]) == 1
+    assert 3 < cleared.sum() < NUMBER - 3 and (lengths[~cleared] == horizon).all()
+    assert (lengths[cleared] < horizon).any()
+    assert (np.asarray(episodes.valid) == (np.arange(horizon) < lengths[:, None])).all()
+
+
+def test_slots_after_the_end_earn_nothing_and_end_nothing(played):
+    _, _, episodes, summary = played
+    reward, ended, valid = (np.asarray(leaf) for leaf in (episodes.reward, episodes.terminated, episodes.valid))
+    assert (reward[~valid] == 0).all() and not ended[~valid].any()
+    assert np.allclose(reward.sum(1), summary.returns)
+    lengths = np.asarray(summary.length).astype(int)
+    assert (ended.sum(1) == 1).all() and (ended.argmax(1) == lengths - 1).all()  # here the clock is an end too
+
+
+def test_what_is_stored_is_what_the_environment_showed(played):
+    learner, key, episodes, summary = played
+    state, obs = jax.vmap(ENV.reset)(jax.random.split(jax.random.split(key)[0], NUMBER))
+    step = jax.jit(jax.vmap(ENV.step))
+    keys, valid = jax.random.split(key, NUMBER), np.asarray(episodes.valid)
+    joint = learner._inputs(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes))[1]
+    assert episodes.local.dtype == jnp.int8 and episodes.state.size == 0
+    for t in range(ENV.spec.horizon):
+        here = valid[:, t]
+        assert (np.asarray(episodes.local[:, t])[here] == np.asarray(obs.local)[here]).all()
+        assert (np.asarray(episodes.avail[:, t])[here] == np.asarray(obs.avail)[here]).all()
+        assert (np.asarray(episodes.role[:, t])[here] == np.asarray(obs.role)[here]).all()
+        assert (np.asarray(joint[t])[here] == np.asarray(obs.state)[here]).all()
+        state, now = step(keys, state, episodes.action[:, t].astype(jnp.int32))
+        obs = now.obs
+        assert (np.asarray(episodes.reward[:, t])[here] == np.asarray(now.reward)[here]).all()
+        last = here & np.asarray(now.terminated | now.truncated)
+        assert (np.asarray(episodes.local[:, t + 1])[last] == np.asarray(obs.local)[last]).all()
+        assert (np.asarray(now.metrics["collected"])[last] == np.asarray(summary.metrics["collected"])[last]).all()
+
+
+def test_a_clock_that_does_not_count_as_an_end_leaves_no_mark(played):
+    _, key, episodes, summary = played
+    learner = learner_of(False)
+    agent = jax.jit(learner.agent)(jax.random.key(1))
+    again, _ = jax.jit(lambda agent: play(ENV, learner, agent, key, 1.0, NUMBER))(agent)
+    assert (again.action == episodes.action).all() and (again.valid == episodes.valid).all()
+    cleared = np.asarray(summary.metrics["collected"]) == 1
+    assert (np.asarray(again.terminated).any(1) == cleared).all()
+
+
+def test_a_watched_episode_is_one_of_those_played():
+    learner, key = learner_of(True), jax.random.key(8)
+    agent = jax.jit(learner.agent)(jax.random.key(1))
+    states, summary, length = jax.jit(lambda agent: watch(ENV, learner, agent, key))(agent)
+    episodes, same = jax.jit(lambda agent: play(ENV, learner, agent, key, 0.0, 1))(agent)
+    assert summary.returns[0] == same.returns[0] and length == same.length[0]
+    assert states.row.shape[0] == ENV.spec.horizon + 1
+    own = episodes.local[0, : int(length) + 1, 0]  # the first agent's row and column follow the only food
+    assert (own[:, 3] == states.row[: int(length) + 1, 0]).all()
+    assert (own[:, 4] == states.col[: int(length) + 1, 0]).all()
+
+
+@pytest.mark.parametrize("masks", ["agent", "role"])
+@pytest.mark.parametrize("method", METHODS)
+def test_plain_matrices_act_exactly_as_the_method_does(method, masks):
+    sharing = METHODS[method]()
+    if masks == "role":
+        if not hasattr(sharing, "masks"):
+            pytest.skip("identity is the agent index for this method")
+        sharing = sharing.changed(masks="role")
+    rng = np.random.default_rng(0)
+    x, h = rng.normal(size=(20, 3, 5)).astype(np.float32), rng.normal(size=(20, 3, 8)).astype(np.float32)
+    role = jnp.asarray(rng.integers(0, 2, (20, 3)))
+
+    @jax.jit
+    def both(key, noise):
+        agent = recurrent_agent(sharing, inputs=5, actions=4, width=8, agents=3, roles=2, key=key)
+        agent = jax.tree.map(lambda leaf: leaf + noise if leaf.dtype == jnp.float32 else leaf, agent)  # not as drawn
+        return agent(h, x, role), materialise(agent)(h, x, role)
+
+    (hidden, values), (plain_hidden, plain_values) = both(jax.random.key(0), 0.3)
+    assert np.allclose(hidden, plain_hidden, atol=1e-5) and np.allclose(values, plain_values, rtol=1e-4, atol=1e-4)
+    assert (values.argmax(-1) == plain_values.argmax(-1)).all()
+    assert np.abs(values).max() > 0.01

@@ -1,0 +1,62 @@
+"""Experiments that train in a second or two, and what to compare of them."""
+
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from prism_marl import checkpoint
+from prism_marl.experiment import Experiment
+from prism_marl.presets import preset
+
+SMALL = {
+    "network.width": "8",
+    "learner.embed": "4",
+    "learner.hypernet": "4",
+    "learner.batch": "4",
+    "learner.buffer": "16",
+    "run.envs": "2",
+    "run.eval_episodes": "4",
+}
+
+
+def small(task: str, method: str, **changes: str) -> Experiment:
+    """The task's preset at a tiny size; changes are written ``run__steps="5"``."""
+    experiment = preset(task, method)
+    for path, text in (SMALL | {name.replace("__", "."): text for name, text in changes.items()}).items():
+        experiment = experiment.with_option(path, text)
+    return experiment
+
+
+def foraging() -> Experiment:
+    """Two seeds of Prism with revivals on the smallest field; forty evaluations, so that there is much to interrupt."""
+    return small(
+        "lbf/4x4-2p-1f",
+        "prism",
+        run__steps="4000",
+        run__seeds="2",
+        run__seed="5",
+        run__eval_every="100",
+        learner__target_interval="5",
+        sharing__reset_interval="700",
+        sharing__threshold_shift="0",
+    )
+
+
+def record(folder: Path) -> dict[str, bytes]:
+    """Every file that must be the same, byte by byte, whenever an experiment is run again."""
+    names = ["config.json", "eval.jsonl", "train.jsonl", "replays/seed-5.json"]
+    names += sorted(str(path.relative_to(folder)) for path in (folder / "spectra").glob("*"))
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def final_state(folder: Path) -> dict[str, np.ndarray]:
+    """All arrays of the newest checkpoint."""
+    return safetensors.numpy.load_file(checkpoint.paths(folder / "checkpoints")[0])
+
+
+def same_arrays(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    """Equal names, types and bits."""
+    return one.keys() == other.keys() and all(
+        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
+    )
