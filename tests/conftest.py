@@ -25,7 +25,7 @@ def pytest_configure():
             "PRISM_MARL_TESTS": "1",
             "PRISM_MARL_CACHE": folder,
             "JAX_COMPILATION_CACHE_DIR": folder,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
             "JAX_PLATFORMS": "cpu",
         }

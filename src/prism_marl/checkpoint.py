@@ -61,6 +61,16 @@ def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[
     return path
 
 
+def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
+    """Equal content gives equal bytes; safetensors itself writes its metadata in a random order."""
+    content = bytearray(safetensors.numpy.save(tensors, metadata=metadata))
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(metadata.items()))
+    content[8 : 8 + size] = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+    return bytes(content)
+
+
 def paths(folder: Path) -> list[Path]:
     """Checkpoints, newest first."""
     return sorted(

@@ -21,7 +21,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 
 from prism_marl import checkpoint, envs
 from prism_marl.envs.scene import Scene
@@ -82,6 +81,7 @@ class _Session:
     shown: str = ""
 
     def run(self) -> None:
+        self.monitor.progress(0, 0.0, "")
         state = self._restore()
         total, every = self.trainer.experiment.run.steps, self.trainer.experiment.run.eval_every
         last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
@@ -172,19 +172,16 @@ class _Session:
         found = jax.device_get(self._call("spectra", state))
         if not found:
             return
+        layers: dict[str, Any] = role_layers(self.like.seeds.learner.online.agent)
         tensors, metadata = {}, {"evaluation": str(self.evaluation), "steps": json.dumps(steps.tolist())}
         for name, (values, on) in found.items():
             tensors[f"{name}.spectrum"] = np.ascontiguousarray(values, np.float32)
             tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
-            layer = self._layers()[name]
-            metadata[f"common.{name}"] = str(layer.s.size - layer.masked)
+            metadata[f"common.{name}"] = str(layers[name].s.shape[-1] - layers[name].masked)
         folder = self.folder / "spectra"
         folder.mkdir(exist_ok=True)
         path = folder / f"{self.evaluation:06d}.safetensors"
-        checkpoint.write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
-
-    def _layers(self) -> dict[str, Any]:
-        return role_layers(jax.eval_shape(self.trainer.learner.agent, jax.random.key(0)))
+        checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata))
 
     def _write_replay(self, state: TrainState) -> None:
         """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode

@@ -69,7 +69,7 @@ class _Rate(ProgressColumn):
 
 
 class ProgressBar(Quiet):
-    """A progress bar with steps/s, return, loss and time left."""
+    """A progress bar with steps/s, return, loss and time left. It appears with the first thing there is to show."""
 
     def __init__(self, total: int, title: str):
         self.console = Console(stderr=True)
@@ -87,15 +87,16 @@ class ProgressBar(Quiet):
         self.task = self.bar.add_task(title, total=total, text="", rate=0.0)
 
     def __enter__(self) -> "ProgressBar":
-        self.bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.bar.stop()
+        if self.bar.live.is_started:
+            self.bar.stop()
 
     def progress(self, steps: int, rate: float, text: str) -> None:
+        self.bar.start()
         self.bar.update(self.task, completed=steps, text=text, rate=rate)
 
     def note(self, text: str) -> None:

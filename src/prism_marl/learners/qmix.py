@@ -45,9 +45,7 @@ class QMix:
     scale_inputs: bool = False  # divide observations and state by their largest possible size
     time_limit_ends: bool = True  # the clock running out counts as a true end: no bootstrap
     half_loss: bool = True  # loss is half the squared error
-    standardise_rewards: bool = (
-        False  # subtract the running mean of rewards and divide by their deviation, as EPyMARL does
-    )
+    standardise_rewards: bool = False  # rewards minus their running mean, over their deviation, as EPyMARL does
 
     def learner(self, sharing: Sharing, spec: EnvSpec, width: int) -> "QMixLearner":
         """The learner that these settings stand for."""

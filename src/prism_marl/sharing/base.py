@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
@@ -106,12 +108,21 @@ def apply_per_identity(
 
 
 def check_identity(layer: RoleLinear, x: Float[Array, "*b a i"], identity: Identity) -> None:
-    """Without an identity array the agent axis itself must be the identity axis."""
+    """Without an identity array the agent axis itself must be the identity axis; with one, its values must exist."""
     if identity is None and layer.identities not in (1, x.shape[-2]):
         raise UserError(
             f"identity: this layer knows {layer.identities} identities but the agent axis has {x.shape[-2]} places; "
             f"pass an identity array with values below {layer.identities}"
         )
+    # Inside jit values are unknown and JAX would clamp them; outside, a wrong role is caught here.
+    if identity is not None and not isinstance(identity, Tracer) and identity.size:
+        values = np.asarray(identity)  # numpy: inside jit even a constant would become unknown to jnp
+        largest = values.max()
+        if largest >= layer.identities or values.min() < 0:
+            raise UserError(
+                f"identity: the array names identity {largest} but this layer knows {layer.identities}, "
+                f"numbered from 0; the largest valid value is {layer.identities - 1}"
+            )
 
 
 def pairwise_difference(on: Float[Array, "m *f"], magnitude: Float[Array, "*f"]) -> Float[Array, ""]:

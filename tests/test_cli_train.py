@@ -1,0 +1,220 @@
+"""``prism-marl train`` and ``eval`` as a user meets them."""
+
+import os
+import shutil
+
+import pytest
+from PIL import Image
+
+from prism_marl import checkpoint, cli, config
+from prism_marl.commands import demo, eval, train
+from prism_marl.commands.arguments import Arguments
+from prism_marl.errors import UserError
+from prism_marl.experiment import Experiment
+from prism_marl.presets import preset
+from prism_marl.sharing import METHODS
+from tiny import foraging, record
+
+LBF = "lbf/10x10-3p-3f"
+
+
+@pytest.fixture
+def prism_marl(capsys, monkeypatch, tmp_path):
+    """Call a command in an empty folder: exit code, output, messages."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv):
+        code = cli.main(list(argv))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], ["task"]),
+        (["lbf/10x10-3p-3"], [LBF]),
+        (["lfb/10x10-3p-3f"], [f"'{LBF}'"]),
+        (["lbf/10x10-3p-3f\n\x1b[31m"], ["task"]),
+        (["рой/4"], ["task"]),
+        (["smacv2/terran_5_vs_5"], ["footprint", "not played"]),
+        (["mamujoco/ant-4x2"], ["mamujoco/ant-4x2"]),
+        ([LBF, "--sharing", "prsim"], ["prsim", "'prism'"]),
+        ([LBF, "--sharing"], ["--sharing"]),
+        ([LBF, "--preset", "papre"], ["papre", "'paper'"]),
+        ([LBF, "--sede", "3"], ["--sede", "'--seed'"]),
+        ([LBF, "--sharing.comon", "0.5"], ["--sharing.comon", "'common'"]),
+        ([LBF, "--leaner.lr", "0.5"], ["--leaner", "'learner'"]),
+        ([LBF, "--learner.lr"], ["--learner.lr", "needs a value"]),
+        ([LBF, "--learner.lr", "--width", "8"], ["--learner.lr", "needs a value"]),
+        ([LBF, "--learner.lr", "fast"], ["--learner.lr", "number"]),
+        ([LBF, "--learner.lr", "nan"], ["--learner.lr", "number"]),
+        ([LBF, "--learner.lr=inf"], ["--learner.lr", "number"]),
+        ([LBF, "--learner.lr", "1e39"], ["learner.lr", "too large"]),
+        ([LBF, "--learner.lr.x", "1"], ["learner.lr.x", "no fields"]),
+        ([LBF, "--learner.batch", "9999999999999999999999"], ["learner.batch", "too large"]),
+        ([LBF, "--learner.target_interval", "3e9"], ["learner.target_interval", "too large"]),
+        ([LBF, "--learner.last_action", "maybe"], ["learner.last_action", "true or false"]),
+        ([LBF, "--sharing.method", "fups"], ["sharing.method"]),
+        ([LBF, "--steps", "0"], ["run.steps", "nearest valid value is 1"]),
+        ([LBF, "--steps", "-5"], ["run.steps"]),
+        ([LBF, "--steps", "1.5"], ["--steps", "whole number"]),
+        ([LBF, "--steps", "1e400"], ["--steps", "whole number"]),
+        ([LBF, "--seeds", "5000"], ["run.seeds", "4096"]),
+        ([LBF, "--width", "0"], ["network.width"]),
+        ([LBF, "--learner.buffer", "2000000000"], ["GiB", "learner.buffer"]),
+        ([LBF, "--learner.hypernet", "2000000000"], ["GiB", "networks"]),
+        ([LBF, "--sharing", "seps", "--sharing.clusters", "4"], ["sharing.clusters"]),
+        ([LBF, "word"], ["word"]),
+    ],
+    ids=lambda value: " ".join(value).strip() if isinstance(value, list) else None,
+)
+def test_bad_input_is_answered_in_one_sentence_and_leaves_nothing(prism_marl, tmp_path, argv, words):
+    code, out, err = prism_marl("train", *argv)
+    assert code == 2 and out == ""
+    assert err.startswith("prism-marl: ") and err.count("\n") == 1 and "Traceback" not in err
+    assert err.removesuffix("\n").isprintable()
+    for word in words:
+        assert word in err
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--sharing.common", "0.2", LBF],
+        [LBF, "--sharing.common", "0.2"],
+        ["--sharing.common=0.2", LBF],
+        ["--sharing", "prism", "--sharing.common", "0.2", LBF, "--seed", "0"],
+    ],
+    ids=" ".join,
+)
+def test_fields_may_stand_anywhere(prism_marl, argv):
+    code, out, err = prism_marl("train", *argv, "--options")
+    assert (code, err) == (0, "")
+    assert "--sharing.common               0.2 " in out
+
+
+def test_words_that_look_like_fields_are_taken_whole():
+    parser = Arguments("train", "")
+    parser.add_argument("task")
+    parser.add_argument("--out")
+    found, fields = parser.parse_with_fields(["--a.b=c=d", "--out", "x.y", "--a.c", "-0.5", "the.task", "--a.d="])
+    assert (found.task, found.out) == ("the.task", "x.y")
+    assert fields == [("a.b", "c=d"), ("a.c", "-0.5"), ("a.d", "")]
+    with pytest.raises(UserError, match=r"--a\.b: this option needs a value"):
+        parser.parse_with_fields(["task", "--a.b"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_lists_every_field_with_its_meaning(prism_marl, method):
+    code, out, _ = prism_marl("train", LBF, "--sharing", method, "--options", "--width", "13")
+    assert code == 0
+    lines = out.splitlines()
+    rows = [row for row in config.options(preset(LBF, method).with_option("network.width", "13")) if "." in row[0]]
+    assert len(lines) == len(rows)
+    for line, (path, value, about) in zip(lines, rows, strict=True):
+        name, shown, *meaning = line.split(maxsplit=2)
+        assert (name, shown) == (f"--{path}", str(value)) and meaning == [about] and len(about) > 5
+
+
+def test_short_options_set_the_run(monkeypatch, prism_marl, tmp_path):
+    seen: list[Experiment] = []
+    monkeypatch.setattr(train, "run_experiment", lambda experiment, folder, bar: seen.append((experiment, folder)))
+    words = ["--steps", "3e3", "--seeds", "2", "--seed", "1_0", "--envs", "4", "--eval-every", "7"]
+    code, _, err = prism_marl("train", LBF, *words, "--eval-episodes", "8", "--width", "9", "--run.seeds", "3")
+    assert code == 0, err
+    experiment, folder = seen[0]
+    run = experiment.run
+    assert (run.steps, run.seeds, run.seed, run.envs, run.eval_every, run.eval_episodes) == (3000, 3, 10, 4, 7, 8)
+    assert experiment.network.width == 9
+    assert folder == experiment.folder(folder.parents[1]) and folder.parts[0] == "runs"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["nowhere"], ["nowhere", "not a run folder"]),
+        ([], ["run"]),
+        (["nowhere", "--rendr", "x.gif"], ["--rendr", "'--render'"]),
+        (["nowhere", "--episodes", "x"], ["--episodes", "whole number"]),
+    ],
+)
+def test_eval_of_nothing_is_one_sentence(prism_marl, argv, words):
+    code, out, err = prism_marl("eval", *argv)
+    assert code == 2 and out == "" and err.count("\n") == 1
+    assert all(word in err for word in words)
+
+
+def test_eval_of_a_folder_without_a_checkpoint_or_with_a_broken_config(prism_marl, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text(foraging().to_json())
+    code, _, err = prism_marl("eval", str(folder))
+    assert code == 2 and "no checkpoint yet" in err and err.count("\n") == 1
+    for content in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"format": 1}'):
+        (folder / "config.json").write_bytes(content)
+        code, _, err = prism_marl("eval", str(folder))
+        assert code == 2 and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_eval_shows_numbers_and_an_episode_as_a_film_and_as_text(prism_marl, trained, tmp_path, capsys):
+    before = record(trained)
+    code, out, err = prism_marl("eval", str(trained), "--episodes", "4", "--render", "x.gif", "--episode", "2")
+    assert (code, err) == (0, "")
+    assert "Prism on lbf/4x4-2p-1f" in out and "collected" in out and "4 greedy episodes" in out
+    with Image.open(tmp_path / "x.gif") as film:
+        frames = getattr(film, "n_frames", 1)
+    assert f"in {frames - 1} steps: x.gif" in out
+    # what follows looks at the same state again: compiling once is enough
+    trainer, state = eval.load(trained, 4)
+    eval.render(trainer, state, 1, 2, "text")
+    shown = capsys.readouterr().out
+    assert shown.count("step ") >= 2 and "A" in shown and "return" in shown
+    with pytest.raises(UserError, match=r"only \.gif"):
+        eval.render(trainer, state, 0, 0, "x.mp4")
+    assert record(trained) == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--render", "text", "--seed", "4"], ["--seed", "5 to 6"]),
+        (["--render", "text", "--episode", "-1"], ["--episode"]),
+        (["--render", "text", "--episode", "99999999999"], ["--episode"]),
+        (["--episodes", "0"], ["run.eval_episodes"]),
+    ],
+)
+def test_eval_refuses_what_is_not_there(prism_marl, trained, monkeypatch, argv, words):
+    monkeypatch.setattr(eval, "show_numbers", lambda trainer, state: None)
+    code, _, err = prism_marl("eval", str(trained), *argv)
+    assert code == 2 and err.count("\n") == 1 and all(word in err for word in words)
+
+
+def test_eval_says_when_it_uses_an_older_checkpoint(prism_marl, trained, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    newest, _ = checkpoint.paths(folder / "checkpoints")
+    newest.write_bytes(b"")
+    monkeypatch.setattr(eval, "show_numbers", lambda trainer, state: None)
+    code, _, err = prism_marl("eval", str(folder))
+    assert code == 0 and err.count("\n") == 1
+    assert newest.name in err and "using the one before" in err
+
+
+def test_the_demo_never_removes_another_run(prism_marl, trained, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    monkeypatch.setattr(demo, "demo_experiment", lambda steps: foraging().with_option("run.seed", "9"))
+    code, _, err = prism_marl("demo", "--out", str(folder))
+    assert code == 2 and "holds another experiment" in err
+    assert record(folder) == record(trained)
+
+
+def test_commands_are_suggested(prism_marl):
+    code, _, err = prism_marl("trian")
+    assert code == 2 and "'train'" in err
+    assert prism_marl()[0] == 0 and prism_marl("--help")[1].startswith("usage")
+    assert prism_marl("--version")[1].startswith("prism-marl ")
