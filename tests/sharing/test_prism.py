@@ -118,15 +118,40 @@ def test_both_code_paths_agree(identity):
     assert_allclose(layer(x, identity), factored, rtol=1e-5, atol=1e-5)
 
 
-def test_equal_masks_have_no_diversity_gradient():
-    layer = by_hand([[-2.0, -1.0], [-3.0, -0.5]])  # all on
+def test_equal_masks_have_no_diversity_gradient_to_the_letter():
+    layer = by_hand([[-2.0, -1.0], [-3.0, -0.5]], ties="still")  # all on
     value, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
     assert value == 0
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
 
 
+def test_equal_masks_are_moved_apart_the_way_they_lean():
+    layer = by_hand([[-2.0, -1.0], [-3.0, -0.5]])  # all on; each identity is nearer to dropping one of the two
+    value, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
+    assert value == 0
+    slope = jax.nn.sigmoid(layer.threshold) * jax.nn.sigmoid(-layer.threshold)
+    reach = np.tanh(2 * np.asarray([1.0, 0.5]))  # twice the singular value: two ordered pairs
+    # The term is maximised: identity 0 raises the first threshold and lowers the second, identity 1 the reverse.
+    assert_allclose(gradient.threshold, slope * jnp.asarray([[1, -1], [-1, 1]]) * reach, rtol=1e-5)
+    for leaf in (gradient.U, gradient.s, gradient.V, gradient.bias):
+        assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("identities", [2, 5, 40])  # by pairs, and by sorting
+def test_moving_apart_is_a_subgradient_of_the_same_sum(identities):
+    still = drawn(Prism(common=0.0, ties="still", ste="identity"), identities=identities)
+    apart = drawn(Prism(common=0.0, ties="apart", ste="identity"), identities=identities)
+    value, _ = jax.value_and_grad(lambda layer: layer.diversity()[0])(still)
+    same, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(apart)
+    assert_allclose(same, value, rtol=1e-5)
+    headroom, size = apart._headroom(), jnp.abs(apart.s)
+    lean = jnp.sign(headroom[:, None] - headroom[None]).sum(1)  # in [-1, 1] for each pair
+    slope = jax.nn.sigmoid(apart.threshold) * jax.nn.sigmoid(-apart.threshold)
+    assert_allclose(gradient.threshold, -slope * 2 * lean * size, rtol=1e-4, atol=1e-6)
+
+
 def test_one_differing_direction_pulls_on_its_thresholds_only():
-    layer = by_hand([[-2.0, -1.0], [-3.0, 1.0]])  # the second identity drops the last direction
+    layer = by_hand([[-2.0, -1.0], [-3.0, 1.0]], ties="still")  # the second identity drops the last direction
     value, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
     assert_allclose(value, 2 * 0.5)  # two ordered pairs
     slope = jax.nn.sigmoid(layer.threshold) * jax.nn.sigmoid(-layer.threshold)
@@ -139,7 +164,7 @@ def test_one_differing_direction_pulls_on_its_thresholds_only():
 
 @pytest.mark.parametrize("ste", ["tanh", "identity", "sigmoid"])
 def test_diversity_equals_the_sum_over_pairs(ste):
-    layer = drawn(Prism(ste=ste, common=0.0), identities=5)
+    layer = drawn(Prism(ste=ste, common=0.0, ties="still"), identities=5)
 
     def pairs(layer):
         on, size = layer.on(), jax.lax.stop_gradient(jnp.abs(layer.s))

@@ -125,16 +125,33 @@ def check_identity(layer: RoleLinear, x: Float[Array, "*b a i"], identity: Ident
             )
 
 
-def pairwise_difference(on: Float[Array, "m *f"], magnitude: Float[Array, "*f"]) -> Float[Array, ""]:
+def pairwise_difference(
+    on: Float[Array, "m *f"], magnitude: Float[Array, "*f"], order: Float[Array, "m *f"] | None = None
+) -> Float[Array, ""]:
     """Sum over ordered pairs (p, q) of |magnitude * (on_p - on_q)|, in one pass over the masks instead of m passes.
 
     ``on`` is 0 or 1, so an entry with c ones among m masks contributes 2 c (m - c) magnitude. Writing that as a sum
     of ``on`` times a constant keeps the gradient of the absolute values: +-(number of masks that differ).
+
+    Where two masks agree the absolute value has a kink, and every number in [-1, 1] is a subgradient. Without
+    ``order`` it is 0. With ``order``, whose signs are the masks, it is the sign of order_p - order_q: the value stays
+    the same, and masks that agree are moved apart in the direction in which they already lean.
     """
     fixed = jax.lax.stop_gradient(on)
-    ones = fixed.sum(axis=0)
-    slope = 2.0 * jnp.where(fixed > 0, on.shape[0] - ones, -ones)
-    return jnp.sum(on * slope * magnitude)
+    if order is None:
+        ones = fixed.sum(axis=0)
+        slope = jnp.where(fixed > 0, on.shape[0] - ones, -ones)
+    else:
+        slope = _standing(jax.lax.stop_gradient(order))
+    return jnp.sum(on * (2.0 * slope) * magnitude)
+
+
+def _standing(value: Float[Array, "m *f"]) -> Float[Array, "m *f"]:
+    """How many of the other rows lie below, minus how many lie above."""
+    if value.shape[0] <= 32:  # one small fused kernel; sorting pays from here on
+        return jnp.sum(jnp.sign(value[:, None] - value[None, :]), axis=1)
+    rank = jnp.argsort(jnp.argsort(value, axis=0), axis=0)
+    return (2 * rank - (value.shape[0] - 1)).astype(value.dtype)
 
 
 class Experience(NamedTuple):

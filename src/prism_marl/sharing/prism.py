@@ -48,6 +48,7 @@ class Prism(Sharing):
     threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
     threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
     ste: StraightThrough = "tanh"  # (d) backward pass of the binary mask
+    ties: Literal["apart", "still"] = "apart"  # (d) masks that agree are moved apart, or (to the letter) left alone
     div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
     div_mode: Literal["adaptive", "fixed"] = "adaptive"  # (f) scale diversity to the task loss, or use it raw
     window: int = 100  # losses averaged by the adaptive coefficient
@@ -149,11 +150,10 @@ class SpectralLinear(FactoredLinear):
 
     def on(self) -> Float[Array, "m k"]:
         """1 where an identity uses a direction, with the straight-through gradient on the thresholds."""
-        headroom = self._headroom()
+        layer = self
         if self.settings.div_detach_s:
-            fixed = eqx.tree_at(lambda layer: layer.s, self, jax.lax.stop_gradient(self.s))
-            headroom = fixed._headroom()
-        return step_function(headroom, self.settings.ste)
+            layer = eqx.tree_at(lambda layer: layer.s, self, jax.lax.stop_gradient(self.s))
+        return step_function(layer._headroom(), self.settings.ste)
 
     def diversity(self) -> tuple[Float[Array, ""], int]:
         if self.masked == 0:
@@ -161,7 +161,8 @@ class SpectralLinear(FactoredLinear):
         size = jnp.abs(self.s[self.s.size - self.masked :])
         if self.settings.div_detach_s:
             size = jax.lax.stop_gradient(size)
-        return self.layer_weight * pairwise_difference(self.on(), size), self.masked
+        order = self._headroom() if self.settings.ties == "apart" else None
+        return self.layer_weight * pairwise_difference(self.on(), size, order), self.masked
 
     def regularizers(self) -> dict[str, Float[Array, ""]]:
         scale = self.s.size**-2 if self.settings.ortho_norm == "r2" else 1.0
