@@ -49,7 +49,7 @@ class EnvSpec:
     storage: str = "float32"  # smallest dtype that holds ``local`` and ``state`` without loss
     magnitude: float = 1.0  # largest size of a number in ``local`` and ``state``
     state_is_joint: bool = False  # the state is the observations of all agents, one after the other
-    shared_observation: bool = False  # every agent observes the state itself: local is the state repeated, so it need not be stored
+    shared_observation: bool = False  # every agent observes the state itself, so ``local`` need not be stored
 
 
 class Env(Protocol):

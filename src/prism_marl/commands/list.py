@@ -31,7 +31,7 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
                 "pattern": family.pattern,
                 "examples": list(family.examples),
                 "about": family.about,
-                "playable": family.make is not None,
+                "playable": family.make is not None or family.vector is not None,
             }
             for name, family in families().items()
         ],

@@ -9,8 +9,10 @@ from prism_marl.envs.adapters.base import HostEnv
 from prism_marl.envs.adapters.lbforaging import make_lbforaging
 from prism_marl.envs.adapters.pettingzoo import make_pettingzoo
 from prism_marl.envs.lbf import make_lbf
+from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.roles import make_roles
-from prism_marl.envs.shapes import mamujoco_shape, smacv2_shape
+from prism_marl.envs.shapes import smacv2_shape
+from prism_marl.envs.vector import VectorEnv
 from prism_marl.errors import UserError, nearest
 from prism_marl.types import Env, EnvSpec
 
@@ -25,6 +27,7 @@ class Family:
     make: Callable[[str], Any] | None = None  # receives what follows the slash; None where only the sizes are known
     shape: Callable[[str], EnvSpec] | None = None
     host: bool = False  # ``make`` builds a ``HostEnv``, which lives in Python, not an ``Env``
+    vector: Callable[[str, int, int | None], VectorEnv] | None = None  # variant, rows, threads; goes with ``shape``
 
 
 _FAMILIES: dict[str, Family] = {
@@ -59,9 +62,10 @@ _FAMILIES: dict[str, Family] = {
     ),
     "mamujoco": Family(
         "mamujoco/<robot>-<agents>x<joints>",
-        ("mamujoco/ant-4x2", "mamujoco/walker2d-2x3", "mamujoco/swimmer-10x2"),
-        "sizes only, for `footprint`",
-        shape=mamujoco_shape,
+        (*(f"mamujoco/{variant}" for variant in ROBOTS), "mamujoco/swimmer-10x2"),
+        "one robot, joints split between agents, MuJoCo physics on threads; swimmers of up to 1024 agents",
+        shape=mamujoco_spec,
+        vector=make_mamujoco,
     ),
 }
 
@@ -94,9 +98,22 @@ def make_host(task: str) -> HostEnv:
     return build(variant)
 
 
+def make_vector(task: str, number: int, threads: int | None = None) -> VectorEnv:
+    """Build ``number`` rows of a task that is stepped in batches on the host, with all cores unless told otherwise."""
+    family, variant = _family(task)
+    if family.vector is None:
+        raise UserError(f"task: '{task}' is not stepped in batches on the host; try mamujoco/halfcheetah-2x3")
+    return family.vector(variant, number, threads)
+
+
 def is_host(task: str) -> bool:
     """Whether the environment lives in Python."""
     return _family(task)[0].host
+
+
+def is_vector(task: str) -> bool:
+    """Whether the environment is stepped in batches on the host."""
+    return _family(task)[0].vector is not None
 
 
 def describe(task: str) -> EnvSpec:
@@ -128,5 +145,7 @@ def _playable(task: str) -> tuple[Callable[[str], Any], bool, str]:
     family, variant = _family(task)
     if family.make is None:
         describe(task)  # a misspelt variant is the more useful complaint
+        if family.vector is not None:
+            raise UserError(f"task: '{task}' is stepped in batches on the host, not alone; try lbf/10x10-3p-3f")
         raise UserError(f"task: '{task}' can be measured with `footprint` but not played yet; try lbf/10x10-3p-3f")
     return family.make, family.host, variant

@@ -1,0 +1,49 @@
+"""What the training loop asks of environments that are stepped side by side on the host."""
+
+from typing import Protocol
+
+import numpy as np
+
+from prism_marl.envs.scene import Scene
+from prism_marl.types import EnvSpec, Observation, Step
+
+
+class VectorEnv(Protocol):
+    """Many episodes side by side on the host, in numpy. No auto-reset: the loop decides when a row starts again.
+
+    Axes: ``n`` rows, then as in ``types``. ``local`` may be a read-only view of ``state`` where every agent sees it.
+    """
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    @property
+    def number(self) -> int:
+        """Rows."""
+        ...
+
+    def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
+        """Start fresh episodes in these rows; an episode depends on its seed and actions alone."""
+        ...
+
+    def observe(self) -> Observation:
+        """What all rows see now: local [n, a, o], state [n, s], avail [n, a, u], role [n, a]."""
+        ...
+
+    def step(self, action: np.ndarray) -> Step:
+        """Advance all rows by actions [n, a, u] in [-1, 1]; the observation is from after it and before any reset."""
+        ...
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """The whole state of all rows: restoring it continues with the same bits."""
+        ...
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> None:
+        """Go on from a snapshot of the same task and number of rows."""
+        ...
+
+    def scene(self, row: int) -> Scene | None:
+        """A drawing of one row; None where there is none."""
+        ...
+
+    def close(self) -> None: ...
