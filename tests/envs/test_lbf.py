@@ -200,6 +200,21 @@ def test_episodes_start_as_often_as_in_the_original(variant: str, theirs_n: int)
         )
 
 
+def test_the_older_rules_keep_foods_lighter_and_the_clock_can_be_set():
+    env, today = make_lbf("10x10-3p-3f-v2-t25"), make_lbf("10x10-3p-3f")
+    assert env.spec.name == "lbf/10x10-3p-3f-v2-t25" and env.spec.horizon == 25
+    keys = jax.random.split(KEY, 4000)
+    old, _ = jax.device_get(jax.jit(jax.vmap(env.reset))(keys))
+    new, _ = jax.device_get(jax.jit(jax.vmap(today.reset))(keys))
+    most = lambda state: np.sort(state.level, axis=1)[:, :3].sum(1)  # noqa: E731
+    assert (old.food_level.max(1) == most(old) - 1).any() and (old.food_level.max(1) < most(old)).all()
+    assert (new.food_level.max(1) == most(new)).any() and old.food_level.min() == 1
+    state, _ = env.reset(KEY)
+    for clock in range(1, 26):
+        state, step = env.step(KEY, state, jnp.zeros(3, jnp.int32))
+        assert bool(step.truncated) == (clock == 25)
+
+
 def test_starts_obey_the_rules_and_depend_on_the_key_alone():
     env = make_lbf("9x7-4p-3f")
     keys = jax.random.split(KEY, 500)

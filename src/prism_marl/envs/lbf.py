@@ -62,11 +62,14 @@ class Foraging:
     foods: int
     coop: bool = False  # every food has the highest level that the players can load together
     sight: int | None = None  # how many cells a player sees on each side; None: everything
+    lighter: bool = False  # the rule of lbforaging's older ``-v2`` tasks: a food is lighter than all sharers together
+    horizon: int = HORIZON
 
     @property
     def spec(self) -> EnvSpec:
         size = 3 * (self.foods + self.players)
         tail = ("-coop" if self.coop else "") + (f"-s{self.sight}" if self.sight else "")
+        tail += ("-v2" if self.lighter else "") + (f"-t{self.horizon}" if self.horizon != HORIZON else "")
         return EnvSpec(
             name=f"lbf/{self.rows}x{self.cols}-{self.players}p-{self.foods}f{tail}",
             agents=self.players,
@@ -74,8 +77,8 @@ class Foraging:
             state=size * self.players,
             actions=LOAD + 1,
             roles=self.players,
-            horizon=HORIZON,
-            version="lbforaging-2.0.0-v3",
+            horizon=self.horizon,
+            version=f"lbforaging-2.0.0-{'v2' if self.lighter else 'v3'}",
             metrics=("collected",),
             storage="int8",
             magnitude=float(max(self.rows, self.cols)),
@@ -98,7 +101,7 @@ class Foraging:
         placed = food < cells
         level = jax.random.randint(level_key, (self.players,), 1, PLAYER_LEVELS + 1)
         most = jnp.sum(jnp.sort(level)[:SHARERS])
-        drawn = most if self.coop else jax.random.randint(food_key, (self.foods,), 1, most + 1)
+        drawn = most if self.coop else jax.random.randint(food_key, (self.foods,), 1, most + (not self.lighter))
         food_level = jnp.where(placed, drawn, 0)
         state = State(
             cell // self.cols,
@@ -131,7 +134,7 @@ class Foraging:
             # each loader earns its share of the food's level, so the team earns the level itself
             reward=gain / jnp.maximum(state.spawned, 1).astype(jnp.float32),
             terminated=cleared,
-            truncated=(clock >= HORIZON) & ~cleared,
+            truncated=(clock >= self.horizon) & ~cleared,
             metrics={"collected": _collected(state)},
         )
 
@@ -276,15 +279,17 @@ def _guess(variant: str) -> str:
 
 
 def make_lbf(variant: str) -> Foraging:
-    """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>]``."""
-    found = re.fullmatch("(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?".replace("N", NUMBER), variant)
+    """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]``."""
+    pattern = "(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?(-v2)?(?:-t(N))?"
+    found = re.fullmatch(pattern.replace("N", NUMBER), variant)
     if found is None:
         raise UserError(
-            f"task: 'lbf/{variant}' is not <rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>];"
+            f"task: 'lbf/{variant}' is not <rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>];"
             f" did you mean '{_guess(variant)}'?"
         )
     rows, cols, players, foods = (int(found.group(i)) for i in range(1, 5))
     sight = None if found.group(6) is None else int(found.group(6))
+    horizon = HORIZON if found.group(8) is None else int(found.group(8))
 
     def check(field: str, value: int, low: int, high: int) -> None:
         if (near := min(max(value, low), high)) != value:
@@ -297,4 +302,5 @@ def make_lbf(variant: str) -> Foraging:
     check("players", players, 2, rows * cols - foods)
     if sight is not None:
         check("sight", sight, 1, max(rows, cols))
-    return Foraging(rows, cols, players, foods, found.group(5) is not None, sight)
+    check("steps", horizon, 1, 10_000)
+    return Foraging(rows, cols, players, foods, bool(found.group(5)), sight, bool(found.group(7)), horizon)

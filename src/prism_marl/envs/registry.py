@@ -35,7 +35,7 @@ _FAMILIES: dict[str, Family] = {
         "roles/<agents>", ("roles/4",), "one step, identical observations: play your own index", make_roles
     ),
     "lbf": Family(
-        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>]",
+        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]",
         ("lbf/10x10-3p-3f", "lbf/8x8-2p-2f-coop", "lbf/10x10-3p-3f-s2"),
         "Level-Based Foraging by the rules of lbforaging 2.0.0 (v3), in JAX",
         make_lbf,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from prism_marl.envs.adapters.base import observation, outcome, require
-from prism_marl.envs.lbf import HORIZON, LOAD, Foraging, State, make_lbf
+from prism_marl.envs.lbf import LOAD, Foraging, State, make_lbf
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
@@ -27,7 +27,7 @@ def arguments(task: Foraging) -> dict[str, Any]:
         "max_food_level": None,
         "max_num_food": task.foods,
         "sight": task.sight or max(task.rows, task.cols),
-        "max_episode_steps": HORIZON,
+        "max_episode_steps": task.horizon,
         "force_coop": task.coop,
         "grid_observation": False,
         "penalty": 0.0,
@@ -105,4 +105,7 @@ def make_lbforaging(variant: str) -> LBForaging:
             f"task: 'lbforaging/{variant}' is not square, which the package's own checks do not survive; "
             f"use 'lbf/{variant}' or '{near.replace('lbf/', 'lbforaging/')}'"
         )
+    if task.lighter:
+        near = replace(task, lighter=False).spec.name.replace("lbf/", "lbforaging/")
+        raise UserError(f"task: the package has no rules '-v2' any more; use 'lbf/{variant}' or '{near}'")
     return LBForaging(task)
