@@ -6,19 +6,23 @@ Coordinates run from (0, 0) at the top left to (width, height) at the bottom rig
 
 from dataclasses import dataclass, field
 
+NOBODY = -2  # colour of what belongs to no agent
+
 
 @dataclass(frozen=True)
 class Shape:
     """One thing in the picture."""
 
-    kind: str  # "disc", "square" or "cross"
+    kind: str  # "disc", "square", "cross" or "bar", which goes from (x, y) to (x + dx, y + dy)
     x: float
     y: float
-    size: float  # full width in scene units
-    colour: int  # index into the palette of the drawer: agents use their own index, food uses -1
+    size: float  # full width in scene units; of a bar, its thickness
+    colour: int  # index into the palette of the drawer: agents use their own index, food uses -1, scenery NOBODY
     label: str = ""  # short text inside the shape
     glyph: str = "?"  # one character for the terminal
     ring: bool = False  # drawn with an outline: the agent is acting on something
+    dx: float = 0.0  # of a bar
+    dy: float = 0.0
 
 
 @dataclass(frozen=True)

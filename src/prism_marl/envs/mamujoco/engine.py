@@ -1,0 +1,45 @@
+"""The physics engine and its models, with contacts as published results have them.
+
+Up to MuJoCo 3.4 a pair of geoms touches at the larger of their two margins, from 3.5 on at the sum. All geoms of Ant
+and Hopper have one margin, so half of it gives the old contacts back. In 4.0 Ant moves differently for another reason.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from prism_marl.envs.adapters.base import require
+from prism_marl.envs.mamujoco.swimmer import build_swimmer
+from prism_marl.envs.mamujoco.tasks import Task
+from prism_marl.errors import UserError
+
+_FILES = {"ant": "ant.xml", "halfcheetah": "half_cheetah.xml", "hopper": "hopper.xml", "walker2d": "walker2d.xml"}
+OLDEST, SUMMED, CHANGED = (3, 2), (3, 5), (4, 0)  # versions: models can be built, margins add up, Ant differs
+
+
+def load_engine() -> Any:
+    """The package ``mujoco``, if it is there and fit."""
+    engine = require("mujoco", "mujoco")
+    release = _release(engine)
+    if not OLDEST <= release < CHANGED:
+        why = "is too old to build models" if release < OLDEST else "moves robots differently from published results"
+        raise UserError(f"task: MuJoCo {engine.__version__} {why}: pip install 'mujoco==3.4.0'")
+    return engine
+
+
+def load_model(engine: Any, task: Task) -> Any:
+    """Gymnasium's own model file, or a swimmer of the right length."""
+    if task.robot == "swimmer":
+        return build_swimmer(engine, task.agents * task.joints)
+    package = Path(require("gymnasium", "mujoco").__file__)
+    file = package.parent / "envs" / "mujoco" / "assets" / _FILES[task.robot]
+    if not file.exists():
+        raise UserError(f"task: the installed gymnasium has no {file.name}: pip install 'gymnasium==1.4.0'")
+    model = engine.MjModel.from_xml_path(str(file))
+    if _release(engine) >= SUMMED:
+        model.geom_margin[:] *= 0.5
+    return model
+
+
+def _release(engine: Any) -> tuple[int, int]:
+    major, minor = engine.__version__.split(".")[:2]
+    return int(major), int(minor)

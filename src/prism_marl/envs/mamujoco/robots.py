@@ -1,0 +1,126 @@
+"""Robots side by side: physics row by row on threads, everything else for all rows at once.
+
+A row is what the engine needs to go on with the same bits: time, positions, velocities, the solver's last solution
+(which its next search starts from) and the controls. The layout of a row is the engine's own.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from prism_marl.envs.mamujoco.drawing import Drawing
+from prism_marl.envs.mamujoco.engine import load_engine, load_model
+from prism_marl.envs.mamujoco.pool import Pool, cores
+from prism_marl.envs.mamujoco.rules import RULES
+from prism_marl.envs.mamujoco.tasks import HORIZON, Task
+from prism_marl.envs.scene import Scene
+from prism_marl.errors import UserError
+from prism_marl.types import EnvSpec, Observation, Step
+
+_PARTS = ("TIME", "QPOS", "QVEL", "ACT", "WARMSTART", "CTRL")
+
+
+class Robots:
+    """``number`` episodes of one task (see ``VectorEnv``)."""
+
+    def __init__(self, task: Task, number: int, threads: int | None = None):
+        if number < 1 or (threads is not None and threads < 1):
+            raise UserError(f"task: '{task.spec.name}' needs at least 1 row and 1 thread, not {number} and {threads}")
+        self.spec: EnvSpec = task.spec
+        self.number = number
+        self.engine = load_engine()
+        self.model: Any = load_model(self.engine, task)
+        self._rules = RULES[task.robot]
+        self._seconds = self.model.opt.timestep * self._rules.frames
+        self._body: int | None = self.model.body(self._rules.body).id if self._rules.body else None
+        self._layout, places, size = _layout(self.engine, self.model)
+        self._states = np.zeros((number, size))
+        self._rows = list(self._states)
+        self._position, self._velocity = self._states[:, places["QPOS"]], self._states[:, places["QVEL"]]
+        self._control = self._states[:, places["CTRL"]]
+        # Ant's reward follows the torso as the engine last computed it, which is just before the end of a step
+        self._reached = np.zeros(number) if self._rules.body else self._position[:, 0]
+        self._clock = np.zeros(number, np.int32)
+        workers = min(number, cores() if threads is None else threads)
+        workspaces = [self.engine.MjData(self.model) for _ in range(workers)]
+        self._workspace, self._pool = workspaces[0], Pool(workspaces)
+        self._drawing = Drawing(self.engine, self.model, task)
+        agents = (number, task.agents)
+        self._avail = np.broadcast_to(np.True_, (*agents, task.joints))
+        self._role = np.broadcast_to(np.arange(task.agents), agents)
+        self.reset(np.arange(number), np.arange(number))
+
+    def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
+        """Start fresh episodes in these rows."""
+        engine, model, data = self.engine, self.model, self._workspace
+        for row, seed in zip(np.asarray(rows).tolist(), np.asarray(seeds).tolist(), strict=True):
+            engine.mj_resetData(model, data)
+            data.qpos[:], data.qvel[:] = self._rules.start(seed, data.qpos, data.qvel)
+            engine.mj_forward(model, data)
+            self._keep(data, row)
+            self._clock[row] = 0
+
+    def observe(self) -> Observation:
+        """Every agent sees the whole robot."""
+        state: Any = self._rules.observe(self._position, self._velocity)
+        local: Any = np.broadcast_to(state[:, None], (self.number, self.spec.agents, self.spec.observation))
+        fixed: tuple[Any, ...] = (self._avail, self._role)
+        return Observation(local, state, *fixed)
+
+    def step(self, action: np.ndarray) -> Step:
+        """Hold the joint actions for some steps of the engine. A fall in the last step counts as the clock's end."""
+        joint = np.asarray(action, np.float64).reshape(self.number, -1)
+        self._control[:] = joint
+        before = self._reached.copy()
+        self._pool.run(self._advance, self.number)
+        self._clock += 1
+        reward = self._rules.reward((self._reached - before) / self._seconds, joint)
+        truncated = self._clock >= HORIZON
+        healthy = self._rules.healthy
+        fallen = ~healthy(self._position, self._velocity) if healthy else np.zeros(self.number, bool)
+        ends: tuple[Any, ...] = (reward.astype(np.float32), fallen & ~truncated, truncated)
+        return Step(self.observe(), *ends, metrics={})
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """A copy of everything that differs between rows."""
+        return {"states": self._states.copy(), "reached": self._reached.copy(), "clock": self._clock.copy()}
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> None:
+        """Go on from a snapshot of the same task, number of rows and engine."""
+        held = {"states": self._states, "reached": self._reached, "clock": self._clock}
+        for name, array in held.items():
+            if name not in snapshot or snapshot[name].shape != array.shape:
+                raise UserError(
+                    f"checkpoint: its simulator state does not fit {self.number} rows of '{self.spec.name}' in MuJoCo "
+                    f"{self.engine.__version__}; continue with the same task, run.envs, run.seeds and mujoco version"
+                )
+        for name, array in held.items():
+            array[...] = snapshot[name]
+
+    def scene(self, row: int) -> Scene:
+        """A stick figure of one row."""
+        return self._drawing.scene(self._position[row], int(self._clock[row]))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.close()
+
+    def _advance(self, data: Any, row: int) -> None:
+        self.engine.mj_setState(self.model, data, self._rows[row], self._layout)
+        self.engine.mj_step(self.model, data, self._rules.frames)
+        self._keep(data, row)
+
+    def _keep(self, data: Any, row: int) -> None:
+        self.engine.mj_getState(self.model, data, self._rows[row], self._layout)
+        if self._body is not None:
+            self._reached[row] = data.xpos[self._body, 0]
+
+
+def _layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
+    """Which parts a row has, where each of them is, and how long a row is: parts follow by the size of their flag."""
+    flags = sorted((int(getattr(engine.mjtState, f"mjSTATE_{part}")), part) for part in _PARTS)
+    places, end = {}, 0
+    for flag, part in flags:
+        start, end = end, end + engine.mj_stateSize(model, flag)
+        places[part] = slice(start, end)
+    return sum(flag for flag, _ in flags), places, end
