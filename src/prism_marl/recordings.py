@@ -166,6 +166,7 @@ def _scene(raw: dict[str, Any]) -> Scene:
 
 def _shape(raw: dict[str, Any]) -> Shape:
     place = {key: float(raw[key]) for key in ("x", "y", "size")}
+    place |= {key: float(raw.get(key, 0.0)) for key in ("dx", "dy")}
     known = {field.name: raw[field.name] for field in dataclasses.fields(Shape) if field.name in raw}
     return Shape(**{**known, **place, "colour": int(raw["colour"])})
 

@@ -2,19 +2,20 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from prism_marl.envs.scene import Scene, Shape
+from prism_marl.envs.scene import NOBODY, Scene, Shape
 from prism_marl.errors import UserError
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart. Green is kept for food (colour -1).
 PALETTE = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#666666")
 FOOD = "#009E73"
-INK, LINE, PAPER = "#222222", "#DDDDDD", "#FFFFFF"
+INK, LINE, PAPER, PLAIN = "#222222", "#DDDDDD", "#FFFFFF", "#999999"
 
 LONGEST_SIDE = 400  # pixels of the longer side of the picture
 CAPTION = 28  # pixels under the picture
@@ -25,6 +26,8 @@ TEXT_COLUMNS = 64  # a continuous scene is squeezed into this many characters
 
 def colour_of(shape: Shape) -> str:
     """Hex colour of a shape."""
+    if shape.colour == NOBODY:
+        return PLAIN
     return FOOD if shape.colour < 0 else PALETTE[shape.colour % len(PALETTE)]
 
 
@@ -34,6 +37,10 @@ def scene_to_text(scene: Scene) -> str:
     columns, lines = max(1, round(scene.width / scale)), max(1, round(scene.height / scale))
     cells = [[""] * columns for _ in range(lines)]
     for shape in scene.shapes:
+        if shape.kind == "bar":
+            for line, column in _crossed(shape, scale, lines, columns):
+                cells[line][column] = shape.glyph
+            continue
         line = min(max(int(shape.y / scale), 0), lines - 1)
         column = min(max(int(shape.x / scale), 0), columns - 1)
         if scene.grid:
@@ -47,11 +54,20 @@ def scene_to_text(scene: Scene) -> str:
     return "\n".join(line.rstrip() for line in [rule, *body, rule, scene.caption]).rstrip()
 
 
+def _crossed(bar: Shape, scale: float, lines: int, columns: int) -> list[tuple[int, int]]:
+    """The cells under the middle of a bar; what lies outside the picture is left out."""
+    points = 1 + 2 * math.ceil(max(abs(bar.dx), abs(bar.dy)) / scale)
+    middles = [(k + 0.5) / points for k in range(points)]
+    cells = [(math.floor((bar.y + t * bar.dy) / scale), math.floor((bar.x + t * bar.dx) / scale)) for t in middles]
+    return [(line, column) for line, column in cells if 0 <= line < lines and 0 <= column < columns]
+
+
 def scene_to_json(scene: Scene) -> dict[str, Any]:
     """The scene as plain JSON types, with each shape's colour spelled out."""
     plain = dataclasses.asdict(scene)
     for entry, shape in zip(plain["shapes"], scene.shapes, strict=True):
         entry.update(x=float(shape.x), y=float(shape.y), size=float(shape.size))
+        entry.update(dx=float(shape.dx), dy=float(shape.dy))
         entry.update(colour=int(shape.colour), ring=bool(shape.ring), fill=colour_of(shape))
     extra = {name: float(value) for name, value in scene.extra.items()}
     return plain | {
@@ -84,7 +100,7 @@ def scene_to_image(scene: Scene) -> Image.Image:
     return image.resize((width + 1, height + 1 + CAPTION), Image.Resampling.LANCZOS)
 
 
-def write_gif(scenes: Sequence[Scene], path: str | Path, *, fps: float = 5.0) -> Path:
+def write_gif(scenes: Sequence[Scene | Image.Image], path: str | Path, *, fps: float = 5.0) -> Path:
     """Write the frames as an endless GIF that rests on its last frame; the file appears whole or not at all."""
     path = Path(path)
     if path.suffix.lower() != ".gif":
@@ -93,7 +109,7 @@ def write_gif(scenes: Sequence[Scene], path: str | Path, *, fps: float = 5.0) ->
         raise UserError("render: there is no frame to write; play at least one step")
     if not fps > 0:
         raise UserError(f"render: fps must be positive, not {fps}; try 5")
-    frames = [scene_to_image(scene) for scene in scenes]
+    frames = [scene if isinstance(scene, Image.Image) else scene_to_image(scene) for scene in scenes]
     # One palette for all frames, taken from a few of them side by side: colours must not flicker.
     some = frames[:: max(1, len(frames) // 6)]
     sheet = Image.new("RGB", (sum(f.width for f in some), max(f.height for f in some)), PAPER)
@@ -119,6 +135,12 @@ def _draw_shape(draw: ImageDraw.ImageDraw, shape: Shape, unit: int) -> None:
     x, y, half = shape.x * unit, shape.y * unit, shape.size * unit / 2
     fill, edge = colour_of(shape), max(SMOOTH, round(unit * 0.03))
     box = (x - half, y - half, x + half, y + half)
+    if shape.kind == "bar":
+        right, down = shape.dx * unit, shape.dy * unit
+        draw.line([(x, y), (x + right, y + down)], fill, max(1, round(2 * half)))
+        for left, top in ((x, y), (x + right, y + down)):
+            draw.ellipse((left - half, top - half, left + half, top + half), fill)
+        return
     if shape.ring:
         gap = half + 2.5 * edge
         draw.ellipse((x - gap, y - gap, x + gap, y + gap), outline=INK, width=edge)

@@ -223,6 +223,7 @@ def _replay_data(replay: Replay) -> dict[str, Any]:
     for scene in replay.frames[:REPLAY_FRAMES]:
         shapes = [
             [shape.kind, shape.x, shape.y, shape.size, shape.colour, str(shape.label)[:6], bool(shape.ring)]
+            + ([shape.dx, shape.dy] if shape.kind == "bar" else [])
             for shape in scene.shapes
         ]
         frames.append({"caption": scene.caption, "extra": list(scene.extra.items()), "shapes": shapes})

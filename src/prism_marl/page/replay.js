@@ -1,4 +1,4 @@
-// Recorded episodes, drawn from scenes: discs, squares and crosses on a board.
+// Recorded episodes, drawn from scenes: discs, squares, crosses and bars on a board.
 
 function replaySection(section, run) {
   if (!run.replays.length) return false;
@@ -59,17 +59,19 @@ function paintBoard(board, replay, frame) {
   for (const shape of frame.shapes) board.append(...paintShape(shape, unit));
 }
 
-function paintShape([kind, x, y, size, colour, label, ring], unit) {
+function paintShape([kind, x, y, size, colour, label, ring, dx, dy], unit) {
   const paint = agentColour(colour), half = size / 2, nodes = [];
   if (ring) nodes.push(draw("circle", { cx: x, cy: y, r: half * 1.25, fill: "none", stroke: paint, "stroke-width": 0.06 * unit, "stroke-opacity": 0.75 }));
-  if (kind === "cross") {
+  if (kind === "bar") {
+    nodes.push(draw("path", { d: `M${x} ${y}l${dx} ${dy}`, stroke: paint, "stroke-width": size, "stroke-linecap": "round" }));
+  } else if (kind === "cross") {
     nodes.push(draw("path", { d: `M${x - half} ${y - half}l${size} ${size}m0 ${-size}l${-size} ${size}`, stroke: paint, "stroke-width": 0.09 * unit, "stroke-linecap": "round" }));
   } else if (kind === "square") {
     nodes.push(draw("rect", { x: x - half, y: y - half, width: size, height: size, rx: size * 0.22, fill: paint }));
   } else {
     nodes.push(draw("circle", { cx: x, cy: y, r: half, fill: paint }));
   }
-  if (label && kind !== "cross") {
+  if (label && kind !== "cross" && kind !== "bar") {
     nodes.push(draw("text", { x, y, "font-size": size * (label.length > 2 ? 0.34 : 0.52), fill: cssColour("--paper"), text: label }));
   }
   return nodes;
