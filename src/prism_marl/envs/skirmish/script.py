@@ -1,0 +1,35 @@
+"""The opponent: SMAC's map script, which sends every idle enemy at the closest unit until that one is dead."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from prism_marl.envs.skirmish.geometry import Pairs
+from prism_marl.envs.skirmish.state import State, Traits
+from prism_marl.envs.skirmish.units import Race
+
+FAR = 1e6
+
+
+def retarget(race: Race, traits: Traits, state: State, between: Pairs) -> Int[Array, " u"]:
+    """Whom the script wants each unit to deal with now; -1: nobody is left.
+
+    Fighters keep a living target, else take the closest opponent that they can hit. A medivac has no weapon: it goes
+    to its closest hurt mate, and follows the closest opponent while nobody is hurt.
+    """
+    alive = state.health > 0
+    prey = (traits.damage > 0) & alive[None, :]
+    numbers = jnp.arange(alive.size)
+    keep = jnp.any((state.target[:, None] == numbers) & prey, axis=1)
+    if race.fights_with("heal"):
+        hurt = traits.heals & (alive & (state.health < traits.health))[None, :]
+        called = jnp.any(hurt, axis=1) & (state.energy > 0)
+        medic = traits.hits == 0
+        foes = ~traits.mates & alive[None, :]
+        prey = jnp.where(medic[:, None], jnp.where(called[:, None], hurt, foes), prey)
+    return jnp.where(keep, state.target, closest(prey, between.distance))
+
+
+def closest(prey: Bool[Array, "u u"], distance: Float[Array, "u u"]) -> Int[Array, " u"]:
+    """The nearest column that is allowed, or -1."""
+    best = jnp.argmin(jnp.where(prey, distance, FAR), axis=1)
+    return jnp.where(prey.any(axis=1), best, -1).astype(jnp.int32)

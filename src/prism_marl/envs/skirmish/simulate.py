@@ -1,0 +1,126 @@
+"""Half a second of battle: eight loops in which units are steered, shoot, walk and part."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from prism_marl.envs.skirmish import weapons
+from prism_marl.envs.skirmish.geometry import inside, pairs, part, settle
+from prism_marl.envs.skirmish.script import retarget
+from prism_marl.envs.skirmish.state import State, Traits
+from prism_marl.envs.skirmish.units import (
+    ENERGY_MOST,
+    ENERGY_RATE,
+    JITTER,
+    LOOPS,
+    MAP,
+    SHIELD_RATE,
+    SHIELD_WAIT,
+    SUBSTEPS,
+    Race,
+)
+
+TOUCH = 1e-3  # an order to come within range ends here, safe from rounding
+
+
+class Orders(NamedTuple):
+    """What the agents told their units for this step; whoever has a target or a goal moves, all others stand."""
+
+    target: Int[Array, " n"]  # index among all units; -1: nobody
+    walks: Bool[Array, " n"]
+    goal_x: Float[Array, " n"]
+    goal_y: Float[Array, " n"]
+
+
+def advance(race: Race, traits: Traits, state: State, orders: Orders | None, key: Key[Array, ""]) -> State:
+    """Eight loops. Without orders the script leads both sides."""
+    noise = jax.random.bits(key, state.health.shape)  # two bits for each loop and unit
+
+    def loop(carry: tuple[State, Array], number: Array):
+        jitter = ((noise >> (2 * number)) & 3).astype(jnp.float32) + JITTER[0]
+        return _loop(race, traits, orders, carry, jitter), None
+
+    start = (state, jnp.zeros(state.health.shape, bool))
+    (state, moving), _ = jax.lax.scan(loop, start, np.arange(SUBSTEPS, dtype=np.uint32))
+    x, y = settle(state.x, state.y, state.health > 0, moving, traits)
+    return state._replace(x=x, y=y)
+
+
+def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State, Array], jitter: Float[Array, " u"]):
+    """One loop: everybody decides by what was true at its start, then everything happens at once."""
+    state, _ = carry
+    alive = state.health > 0
+    between = pairs(state.x, state.y, traits.radius)
+    target = retarget(race, traits, state, between)
+    if orders is not None:
+        target = jnp.concatenate([orders.target, target[orders.target.size :]])
+    aim = (target[:, None] == np.arange(alive.size)) & alive[:, None] & alive[None, :]
+    gap = jnp.sum(jnp.where(aim, between.gap, 0.0), axis=1)
+    aims = aim.any(axis=1)
+    near = aims & (gap <= traits.range + TOUCH)
+    fires = near & (state.cooldown <= 0) & (traits.hits > 0)
+
+    # steering
+    vx, vy = (jnp.sum(jnp.where(aim, way, 0.0), axis=1) for way in (between.dx, between.dy))
+    if orders is not None:
+        vx, vy = _walk(orders, state, vx, vy)
+    length = jnp.sqrt(vx**2 + vy**2)
+    left = jnp.where(aims, jnp.maximum(gap - traits.range, 0.0), length)
+    go = jnp.where(alive & ~near, jnp.minimum(left, traits.speed), 0.0) / jnp.maximum(length, 1e-6)
+    moving = go > 0
+    px, py = part(between, alive, moving, traits)
+
+    # fighting
+    struck = fires[:, None] & aim
+    if race.fights_with("line"):
+        sweeps = _has(race, state, "line")[:, None]
+        struck = jnp.where(sweeps, fires[:, None] & weapons.line(between, aim, traits), struck)
+    if race.fights_with("burst"):
+        bomb = _has(race, state, "burst")
+        struck = (struck & ~bomb[:, None]) | weapons.burst(between, state.bursting, traits)
+    health, shield = weapons.harm(struck, state.health, state.shield, traits, race.shielded)
+    if race.fights_with("burst"):
+        health = jnp.where(fires & bomb, 0.0, health)  # bursts in the next loop, as if it had been killed
+        state = state._replace(bursting=bomb & alive & (health <= 0))
+    health = jnp.maximum(health, 0.0)
+    state = _recover(race, traits, state, health, shield, near[:, None] & aim)
+    cooldown = state.cooldown + jnp.where(fires, traits.cooldown + jitter, 0.0)
+    return state._replace(
+        x=inside(state.x + go * vx + px, traits.radius),
+        y=inside(state.y + go * vy + py, traits.radius),
+        cooldown=jnp.where(cooldown > 0, cooldown - 1, cooldown),  # what is left below 0 shortens the next wait
+        target=target,
+    ), moving
+
+
+def _walk(orders: Orders, state: State, vx: Float[Array, " u"], vy: Float[Array, " u"]):
+    """Units that were told to walk head for their goals."""
+    n = orders.walks.size
+    x = jnp.where(orders.walks, orders.goal_x - state.x[:n], vx[:n])
+    y = jnp.where(orders.walks, orders.goal_y - state.y[:n], vy[:n])
+    return jnp.concatenate([x, vx[n:]]), jnp.concatenate([y, vy[n:]])
+
+
+def _has(race: Race, state: State, shot: str) -> Bool[Array, " u"]:
+    """Units of the one type with this kind of attack."""
+    return state.kind == next(index for index, unit in enumerate(race.units) if unit.shot == shot)
+
+
+def _recover(race, traits: Traits, state: State, health, shield, reached: Bool[Array, "u u"]) -> State:
+    """Healing, regeneration, shields and energy of those who still live."""
+    energy, calm = state.energy, state.calm
+    if race.fights_with("heal"):
+        health, energy = weapons.mend(reached, health, energy, traits)
+        filled = jnp.minimum(energy + ENERGY_RATE / LOOPS, ENERGY_MOST)
+        energy = jnp.where((traits.hits == 0) & (health > 0), filled, energy)
+    if any(unit.regeneration for unit in race.units):
+        health = jnp.where(health > 0, jnp.minimum(health + traits.regeneration, traits.health), 0.0)
+    if race.shielded:
+        hurt = (health < state.health) | (shield < state.shield)
+        calm = jnp.where(hurt, 0.0, calm + 1)
+        back = (calm > SHIELD_WAIT * LOOPS) & (health > 0)
+        shield = jnp.where(back, jnp.minimum(shield + SHIELD_RATE / LOOPS, traits.shield), shield)
+    return state._replace(health=health, shield=shield, energy=energy, calm=calm)
