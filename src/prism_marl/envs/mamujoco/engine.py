@@ -4,6 +4,7 @@ Up to MuJoCo 3.4 a pair of geoms touches at the larger of their two margins, fro
 and Hopper have one margin, so half of it gives the old contacts back. In 4.0 Ant moves differently for another reason.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,18 @@ from prism_marl.envs.mamujoco.tasks import Task
 from prism_marl.errors import UserError
 
 _FILES = {"ant": "ant.xml", "halfcheetah": "half_cheetah.xml", "hopper": "hopper.xml", "walker2d": "walker2d.xml"}
+_PARTS = ("TIME", "QPOS", "QVEL", "ACT", "WARMSTART", "CTRL")
 OLDEST, SUMMED, CHANGED = (3, 2), (3, 5), (4, 0)  # versions: models can be built, margins add up, Ant differs
 
 
 def load_engine() -> Any:
     """The package ``mujoco``, if it is there and fit."""
-    engine = require("mujoco", "mujoco")
+    try:
+        engine = require("mujoco", "mujoco")
+    except (ImportError, AttributeError, RuntimeError) as error:  # it looks for the library that MUJOCO_GL names
+        screen = os.environ.get("MUJOCO_GL")
+        remedy = f"unset MUJOCO_GL, which is '{screen}'" if screen else "pip install --force-reinstall 'mujoco==3.4.0'"
+        raise UserError(f"task: MuJoCo does not load ({type(error).__name__}): {remedy}", code=1) from error
     release = _release(engine)
     if not OLDEST <= release < CHANGED:
         why = "is too old to build models" if release < OLDEST else "moves robots differently from published results"
@@ -38,6 +45,20 @@ def load_model(engine: Any, task: Task) -> Any:
     if _release(engine) >= SUMMED:
         model.geom_margin[:] *= 0.5
     return model
+
+
+def row_layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
+    """Which parts a row has, where each of them is, and how long a row is: parts follow by the size of their flag.
+
+    A row is what the engine needs to go on with the same bits; without the solver's last solution, from which its
+    next search starts, the last digits would differ.
+    """
+    flags = sorted((int(getattr(engine.mjtState, f"mjSTATE_{part}")), part) for part in _PARTS)
+    places, end = {}, 0
+    for flag, part in flags:
+        start, end = end, end + engine.mj_stateSize(model, flag)
+        places[part] = slice(start, end)
+    return sum(flag for flag, _ in flags), places, end
 
 
 def _release(engine: Any) -> tuple[int, int]:

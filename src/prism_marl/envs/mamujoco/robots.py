@@ -1,7 +1,6 @@
 """Robots side by side: physics row by row on threads, everything else for all rows at once.
 
-A row is what the engine needs to go on with the same bits: time, positions, velocities, the solver's last solution
-(which its next search starts from) and the controls. The layout of a row is the engine's own.
+What differs between rows is one array, whose rows are the engine's own state vectors.
 """
 
 from typing import Any
@@ -9,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from prism_marl.envs.mamujoco.drawing import Drawing
-from prism_marl.envs.mamujoco.engine import load_engine, load_model
+from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
 from prism_marl.envs.mamujoco.pool import Pool, cores
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
-
-_PARTS = ("TIME", "QPOS", "QVEL", "ACT", "WARMSTART", "CTRL")
 
 
 class Robots:
@@ -33,7 +30,7 @@ class Robots:
         self._rules = RULES[task.robot]
         self._seconds = self.model.opt.timestep * self._rules.frames
         self._body: int | None = self.model.body(self._rules.body).id if self._rules.body else None
-        self._layout, places, size = _layout(self.engine, self.model)
+        self._layout, places, size = row_layout(self.engine, self.model)
         self._states = np.zeros((number, size))
         self._rows = list(self._states)
         self._position, self._velocity = self._states[:, places["QPOS"]], self._states[:, places["QVEL"]]
@@ -114,13 +111,3 @@ class Robots:
         self.engine.mj_getState(self.model, data, self._rows[row], self._layout)
         if self._body is not None:
             self._reached[row] = data.xpos[self._body, 0]
-
-
-def _layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
-    """Which parts a row has, where each of them is, and how long a row is: parts follow by the size of their flag."""
-    flags = sorted((int(getattr(engine.mjtState, f"mjSTATE_{part}")), part) for part in _PARTS)
-    places, end = {}, 0
-    for flag, part in flags:
-        start, end = end, end + engine.mj_stateSize(model, flag)
-        places[part] = slice(start, end)
-    return sum(flag for flag, _ in flags), places, end
