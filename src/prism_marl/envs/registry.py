@@ -8,8 +8,10 @@ from typing import Any
 from prism_marl.envs.adapters.base import HostEnv
 from prism_marl.envs.adapters.lbforaging import make_lbforaging
 from prism_marl.envs.adapters.pettingzoo import make_pettingzoo
+from prism_marl.envs.adapters.rows import HostRows
 from prism_marl.envs.lbf import make_lbf
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
+from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.shapes import smacv2_shape
 from prism_marl.envs.vector import VectorEnv
@@ -34,6 +36,13 @@ _FAMILIES: dict[str, Family] = {
     "roles": Family(
         "roles/<agents>", ("roles/4",), "one step, identical observations: play your own index", make_roles
     ),
+    "reach": Family(
+        "reach/<agents>",
+        ("reach/3",),
+        "ten steps, identical observations, continuous actions: play your own point",
+        shape=reach_spec,
+        vector=make_reach,
+    ),
     "lbf": Family(
         "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]",
         ("lbf/10x10-3p-3f", "lbf/8x8-2p-2f-coop", "lbf/10x10-3p-3f-s2"),
@@ -50,7 +59,7 @@ _FAMILIES: dict[str, Family] = {
     "pettingzoo": Family(
         "pettingzoo/<module>[?horizon=<steps>][&<name>=<value>]",
         (),  # any module with parallel_env will do, so none is special
-        "any PettingZoo parallel environment with discrete actions, also your own module",
+        "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
         make_pettingzoo,
         host=True,
     ),
@@ -100,20 +109,23 @@ def make_host(task: str) -> HostEnv:
 
 def make_vector(task: str, number: int, threads: int | None = None) -> VectorEnv:
     """Build ``number`` rows of a task that is stepped in batches on the host, with all cores unless told otherwise."""
+    if not is_vector(task):
+        raise UserError(f"task: '{task}' is not stepped in batches on the host; try mamujoco/halfcheetah-2x3")
     family, variant = _family(task)
     if family.vector is None:
-        raise UserError(f"task: '{task}' is not stepped in batches on the host; try mamujoco/halfcheetah-2x3")
+        return HostRows(lambda: make_host(task), number)
     return family.vector(variant, number, threads)
 
 
 def is_host(task: str) -> bool:
-    """Whether the environment lives in Python."""
-    return _family(task)[0].host
+    """Whether the environment lives in Python and its episodes are played whole."""
+    return _family(task)[0].host and not is_vector(task)
 
 
 def is_vector(task: str) -> bool:
-    """Whether the environment is stepped in batches on the host."""
-    return _family(task)[0].vector is not None
+    """Whether the environment is stepped in batches on the host, as learners of continuous actions ask for."""
+    family, _ = _family(task)
+    return family.vector is not None or (family.host and describe(task).kind == "continuous")
 
 
 def describe(task: str) -> EnvSpec:

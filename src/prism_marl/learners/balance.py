@@ -1,9 +1,13 @@
 """The adaptive coefficient that keeps the diversity term at a fixed ratio to the task loss (docs/sharing.md)."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from prism_marl.sharing.base import Penalties, network_regularizers
 
 
 class Balance(eqx.Module):
@@ -32,3 +36,20 @@ class Balance(eqx.Module):
         task, diversity = jnp.sum(self.task) / filled, jnp.sum(self.diversity) / filled
         safe = jnp.where(diversity == 0, 1.0, diversity)
         return jnp.where(diversity == 0, beta, jnp.abs(beta * task / safe))
+
+
+def regularised(
+    task: Float[Array, ""], network: Any, penalties: Penalties, balance: Balance
+) -> tuple[Float[Array, ""], Balance, dict[str, Float[Array, ""]]]:
+    """The task loss with the terms of the sharing method, the memory behind their weights, and the terms themselves."""
+    terms = network_regularizers(network)
+    loss, metrics = task, dict(terms)
+    for name, weight in penalties.fixed:
+        if name in terms:
+            loss = loss + weight * terms[name]
+    if "diversity" in terms:
+        balance = balance.push(task, terms["diversity"])
+        scale = balance.coefficient(penalties.diversity) if penalties.adaptive else penalties.diversity
+        loss = loss + scale * terms["diversity"]
+        metrics["diversity_coefficient"] = jnp.asarray(scale)
+    return loss, balance, metrics

@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
 from prism_marl.learners import losses
-from prism_marl.learners.balance import Balance
+from prism_marl.learners.balance import Balance, regularised
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mixer import mixer
 from prism_marl.networks.recurrent import RecurrentAgent, recurrent_agent
-from prism_marl.sharing.base import Experience, Sharing, network_regularizers
+from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.types import EnvSpec, Observation
 
 UNAVAILABLE = -1e7  # below every value a network produces
@@ -254,17 +254,8 @@ class QMixLearner:
         return loss, (balance, metrics)
 
     def _regularised(self, task, agent: RecurrentAgent, balance: Balance):
-        penalties, terms = self.sharing.penalties(), network_regularizers(agent)
-        loss, metrics = task, {"td_loss": task, **terms}
-        for name, weight in penalties.fixed:
-            if name in terms:
-                loss = loss + weight * terms[name]
-        if "diversity" in terms:
-            balance = balance.push(task, terms["diversity"])
-            scale = balance.coefficient(penalties.diversity) if penalties.adaptive else penalties.diversity
-            loss = loss + scale * terms["diversity"]
-            metrics["diversity_coefficient"] = jnp.asarray(scale)
-        return loss, balance, {**metrics, "loss": loss}
+        loss, balance, terms = regularised(task, agent, self.sharing.penalties(), balance)
+        return loss, balance, {"td_loss": task, **terms, "loss": loss}
 
     def _inputs(self, episode: Episode):
         local = episode.local.astype(jnp.float32) * self._scale

@@ -10,6 +10,13 @@ from prism_marl.sharing.base import Sharing
 from prism_marl.types import EnvSpec
 
 
+def zscore(x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
+    """Each vector by its own mean and deviation over its features; one whose features are all equal becomes zero."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True))
+    return centred / jnp.where(deviation == 0, 1.0, deviation)
+
+
 @dataclass(frozen=True)
 class Inputs:
     """Which parts are appended to the observation."""
@@ -37,3 +44,10 @@ class Inputs:
             agents = local.shape[-2]
             parts.append(jnp.broadcast_to(jnp.eye(agents), (*local.shape[:-1], agents)))
         return jnp.concatenate(parts, axis=-1)
+
+    def of_some(self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], agents: int) -> Float[Array, "*b k i"]:
+        """Observation and id of some of the agents, for networks that read no last action."""
+        if not self.agent_id:
+            return local
+        one_hot = jax.nn.one_hot(agent, agents)
+        return jnp.concatenate([local, jnp.broadcast_to(one_hot, (*local.shape[:-1], agents))], axis=-1)

@@ -1,18 +1,26 @@
 """The deterministic actor of MATD3: three layers and a tanh."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.sharing.base import RoleLinear, Sharing, private
+from prism_marl.sharing.single import single
 
 
 class Norm(eqx.Module):
-    """Scale and shift of a LayerNorm."""
+    """LayerNorm over the last axis."""
 
-    scale: Float[Array, " h"]
-    shift: Float[Array, " h"]
+    scale: Float[Array, "*m h"]
+    shift: Float[Array, "*m h"]
+
+    def __call__(self, x: Float[Array, "*b h"]) -> Float[Array, "*b h"]:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.shift
 
 
 class MlpActor(eqx.Module):
@@ -30,6 +38,14 @@ class MlpActor(eqx.Module):
         x = jax.nn.relu(self.fc1(x, identity))
         x = jax.nn.relu(self.fc2(x, identity))
         return jnp.tanh(self.fc3(x, identity))
+
+    def identity_of(self, agent: Int[Array, ""]) -> Int[Array, ""]:
+        """Which identity the agent at this place has, where that does not depend on the observation."""
+        return agent if self.clusters is None else self.clusters[agent]
+
+    def alone(self, identity: Int[Array, ""]) -> "MlpActor":
+        """The network of one identity, for inputs with an agent axis of length one."""
+        return replace(single(self, identity), clusters=None, by_role=False)
 
 
 def mlp_actor(

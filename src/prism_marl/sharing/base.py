@@ -183,6 +183,7 @@ class Sharing(abc.ABC):
     agent_id: ClassVar[bool] = True  # append a one-hot agent index to the input
     last_action: ClassVar[bool] = True  # append the last action where the task's preset asks for it
     unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
+    separate_networks: ClassVar[bool] = False  # identities have no number in common: all arrays are private
 
     @abc.abstractmethod
     def linear(
@@ -224,6 +225,14 @@ class Sharing(abc.ABC):
 
     def refresh(self, network: Network, experience: Experience, key: Key[Array, ""]) -> Network:
         """Called at every interval except near the end of training: resets and re-clustering. Jittable."""
+        return network
+
+    def critics(self) -> "Sharing | None":
+        """How an ensemble of critics shares weights, its members being the identities; None = not at all."""
+        return None
+
+    def renew(self, network: Network, identity: Int[Array, ""], key: Key[Array, ""]) -> Network:
+        """Give one identity a fresh start; called for one critic after the other, if ``critics`` has an interval."""
         return network
 
     def constrain(self, updates: Network, network: Network, step: Int[Array, ""]) -> Network:

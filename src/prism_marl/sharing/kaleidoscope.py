@@ -76,6 +76,11 @@ class Kaleidoscope(Sharing):
     reset_interval: int = 1_000_000  # environment steps between resets; 0 = never
     reset_ratio: float = 0.2  # probability that a weight which no identity uses is drawn anew
     masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
+    mask_critics: bool = True  # critics of MATD3 are masks on one network too, with LayerNorm; False = independent ones
+    critic_diversity: float = 0.1  # strength of their diversity term
+    critic_threshold_scale: float = 20.0  # their thresholds start in -(scale * U[0,1] + shift)
+    critic_threshold_shift: float = 0.0  # ... so that they differ from the start
+    critic_reset_interval: int = 800_000  # environment steps until the next critic gets fresh thresholds; 0 = never
 
     def validate(self) -> None:
         if not 0 <= self.reset_ratio <= 1:
@@ -116,6 +121,28 @@ class Kaleidoscope(Sharing):
             weight=jnp.where(chosen, weight, layer.weight),
             threshold=jnp.where(chosen, threshold, layer.threshold),
         )
+
+    def critics(self) -> "Kaleidoscope | None":
+        if not self.mask_critics:
+            return None
+        return Kaleidoscope(
+            diversity=self.critic_diversity,
+            window=self.window,
+            layer_base=self.layer_base,
+            threshold_scale=self.critic_threshold_scale,
+            threshold_shift=self.critic_threshold_shift,
+            reset_interval=self.critic_reset_interval,
+        )
+
+    def renew(self, network, identity, key):
+        """All thresholds of one identity are drawn anew; weights stay."""
+
+        def drawn(place: int, layer: ThresholdLinear) -> ThresholdLinear:
+            shape = layer.threshold.shape[1:]
+            fresh = draw_thresholds(jax.random.fold_in(key, place), shape, self.threshold_scale, self.threshold_shift)
+            return replace(layer, threshold=layer.threshold.at[identity].set(fresh))
+
+        return map_layers(drawn, network, ThresholdLinear)
 
     def linear(self, fan_in, fan_out, *, identities, key, kind, depth) -> RoleLinear:
         key_shared, key_threshold = jax.random.split(key)

@@ -54,6 +54,7 @@ class NoPS(Sharing):
     label: ClassVar[str] = "NoPS"
     agent_id: ClassVar[bool] = False
     last_action: ClassVar[bool] = False
+    separate_networks: ClassVar[bool] = True
 
     method: Literal["nops"] = "nops"
 

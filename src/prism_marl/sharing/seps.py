@@ -16,6 +16,7 @@ class SePS(Clustered):
     """One network per cluster of agents; no agent id."""
 
     label: ClassVar[str] = "SePS"
+    separate_networks: ClassVar[bool] = True
 
     method: Literal["seps"] = "seps"
 

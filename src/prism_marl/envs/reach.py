@@ -1,0 +1,104 @@
+"""The diagnostic task ``reach/<agents>``: ``roles`` for continuous actions, over several steps.
+
+Everybody observes the same drift d, and agent i must play its own point (c_i + 0.2 d, -c_i + 0.2 d), where the c_i are
+spread evenly over [-0.8, 0.8]. The reward of a step is 1 minus the mean squared distance over agents and coordinates.
+What the team misses on average moves the drift, and a drift outside [-1, 1] ends the episode.
+
+The best reward of a sharing method is known in advance: 1 where every agent can differ, 1 - var(c) where all act alike,
+since the best common action is the mean of the points. In both cases the drift then stands still.
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from prism_marl.errors import UserError
+from prism_marl.types import EnvSpec, Observation, Step
+
+FEWEST, MOST = 2, 1024
+HORIZON = 10
+LEAN = 0.2  # how far the points follow the drift
+PUSH = 0.5  # how far the drift follows a miss
+START = 0.8  # the drift starts in [-START, START]
+
+
+def points(agents: int) -> np.ndarray:
+    """c_i, the first coordinate of each agent's point at drift 0."""
+    return np.linspace(-0.8, 0.8, agents, dtype=np.float32)
+
+
+class Reach:
+    """Rows of the task in plain numpy."""
+
+    def __init__(self, agents: int, number: int):
+        self.spec, self.number = reach_spec(str(agents)), number
+        self.points = np.stack([points(agents), -points(agents)], axis=-1)
+        self.drift, self.clock = np.zeros(number, np.float32), np.zeros(number, np.int32)
+
+    def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
+        """Start these rows at a drift that depends on the seed alone."""
+        for row, seed in zip(rows, seeds, strict=True):
+            self.drift[row] = np.random.default_rng(int(seed)).uniform(-START, START)
+        self.clock[rows] = 0
+
+    def observe(self) -> Observation:
+        """The drift and two constants, which standardising would otherwise leave without a measure."""
+        agents, actions = self.spec.agents, self.spec.actions
+        state = np.stack([self.drift, np.ones_like(self.drift), -np.ones_like(self.drift)], axis=-1)
+        local = np.broadcast_to(state[:, None], (self.number, agents, self.spec.observation))
+        role = np.broadcast_to(np.arange(agents), (self.number, agents))
+        parts: tuple[Any, ...] = (local, state, np.ones((self.number, agents, actions), bool), role)
+        return Observation(*parts)
+
+    def step(self, action: np.ndarray) -> Step:
+        """Reward, then the drift moves."""
+        miss = action - (self.points + LEAN * self.drift[:, None, None])
+        reward = 1 - np.mean(miss**2, axis=(1, 2))
+        self.drift = (self.drift + PUSH * np.mean(miss, axis=(1, 2))).astype(np.float32)
+        self.clock = self.clock + 1
+        terminated = np.abs(self.drift) > 1
+        truncated = (self.clock >= HORIZON) & ~terminated
+        parts: tuple[Any, ...] = (reward.astype(np.float32), terminated, truncated, {})
+        return Step(self.observe(), *parts)
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        return {"drift": self.drift.copy(), "clock": self.clock.copy()}
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> None:
+        self.drift, self.clock = snapshot["drift"].copy(), snapshot["clock"].copy()
+
+    def scene(self, row: int) -> None:
+        del row  # nothing to see
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def reach_spec(variant: str) -> EnvSpec:
+    """Sizes of ``reach/<variant>``, where the variant is the number of agents."""
+    if not re.fullmatch("[0-9]{1,9}", variant):
+        raise UserError(
+            f"task: 'reach/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as 'reach/3'"
+        )
+    agents = int(variant)
+    if not FEWEST <= agents <= MOST:
+        bound = min(max(agents, FEWEST), MOST)
+        raise UserError(f"task: reach takes {FEWEST} to {MOST} agents, not {agents}; try 'reach/{bound}'")
+    return EnvSpec(
+        f"reach/{agents}",
+        agents,
+        observation=3,
+        state=3,
+        actions=2,
+        roles=agents,
+        horizon=HORIZON,
+        kind="continuous",
+        shared_observation=True,
+    )
+
+
+def make_reach(variant: str, number: int, threads: int | None = None) -> Reach:
+    """Build rows of ``reach/<variant>``; one thread is always enough."""
+    del threads
+    return Reach(reach_spec(variant).agents, number)

@@ -1,0 +1,289 @@
+"""MATD3: deterministic actors and an ensemble of centralised critics, learned off-policy from single transitions."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from prism_marl.errors import UserError
+from prism_marl.learners.balance import Balance, regularised
+from prism_marl.learners.sequential import Sequential, Steps, follow, polyak_rates
+from prism_marl.learners.views import Views
+from prism_marl.networks.critic import Critics, critics
+from prism_marl.networks.inputs import Inputs
+from prism_marl.networks.mlp import MlpActor, mlp_actor
+from prism_marl.replay import Replay
+from prism_marl.sharing.base import Experience, Sharing
+from prism_marl.sharing.nops import NoPS
+from prism_marl.transitions import Transition, n_step
+from prism_marl.types import EnvSpec
+
+AT_ONCE = 2**27  # numbers in the inputs of all agents together; beyond it agents are computed one after the other
+
+
+@dataclass(frozen=True)
+class MATD3:
+    """Settings of MATD3; the defaults are the paper's MaMuJoCo table where no preset says otherwise."""
+
+    last_action: ClassVar[bool] = False  # actors have no memory and read none
+
+    algorithm: Literal["matd3"] = "matd3"
+    actor_lr: float = 5e-4  # learning rate of the actors' Adam
+    critic_lr: float = 1e-3  # learning rate of the critics' Adam
+    gamma: float = 0.99  # discount
+    n_step: int = 5  # rewards summed before the critics take over
+    batch: int = 1_000  # transitions in one update
+    buffer: int = 1_000_000  # transitions kept
+    warmup: int = 10_000  # environment steps with random actions, on top of run.steps
+    train_interval: int = 50  # steps of every environment between two rounds of updates
+    updates: int = 50  # critic updates in one round
+    policy_freq: int = 2  # critic updates for each update of actors and targets
+    explore: float = 0.1  # deviation of the noise on actions while collecting
+    target_noise: float = 0.2  # deviation of the noise on target actions
+    target_clip: float = 0.5  # largest noise on target actions
+    tau: float = 0.005  # share by which targets follow
+    n_critics: int = 5  # the smallest of their targets counts, and the sum of their errors
+    critic_width: int = 256  # hidden units of each critic
+    critic_layernorm: bool = False  # LayerNorm in the critics; Kaleidoscope's have it anyway
+    actor_q: Literal["mean", "first"] = "mean"  # actors climb the mean of the critics, or the first one
+    repeat_shared_polyak: bool = True  # a target actor follows once for each agent that uses it, as the reference does
+    standardise_inputs: bool = True  # every input vector by its own mean and deviation, the id included
+    overlap: bool = False  # collect with the actors of one round before while updates run: faster, another algorithm
+
+    def learner(self, sharing: Sharing, spec: EnvSpec, width: int) -> "MATD3Learner":
+        """The learner that these settings stand for."""
+        if sharing.by_role() and spec.roles != spec.agents:
+            raise UserError("sharing.masks: MATD3 trains agents one by one and needs masks per agent: 'agent'")
+        return MATD3Learner(self, sharing, spec, width)
+
+    def validate(self, spec: EnvSpec, envs: int) -> None:
+        """Everything that would otherwise fail inside the compiler."""
+        if spec.kind != "continuous":
+            raise UserError(
+                f"learner.algorithm: MATD3 needs continuous actions, but '{spec.name}' has discrete ones; use qmix"
+            )
+        whole = ("n_step", "batch", "buffer", "train_interval", "updates", "policy_freq", "n_critics", "critic_width")
+        for name in ("actor_lr", "critic_lr", *whole):
+            if getattr(self, name) <= 0:
+                raise UserError(
+                    f"learner.{name}: {getattr(self, name)} is not positive; the default is {getattr(MATD3, name)}"
+                )
+        for name in ("explore", "target_noise", "target_clip"):
+            if getattr(self, name) < 0:
+                raise UserError(
+                    f"learner.{name}: {getattr(self, name)} is negative; the default is {getattr(MATD3, name)}"
+                )
+        for name in ("gamma", "tau"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(
+                    f"learner.{name}: {getattr(self, name)} is outside [0, 1]; the default is {getattr(MATD3, name)}"
+                )
+        if self.warmup < self.batch:
+            raise UserError(
+                f"learner.warmup: {self.warmup} steps do not fill a batch of {self.batch}; raise it to {self.batch}"
+            )
+        if self.buffer % envs or self.buffer < self.batch:
+            near = -(-max(self.buffer, self.batch) // envs) * envs
+            raise UserError(
+                f"learner.buffer: {self.buffer} is no multiple of run.envs ({envs}) that holds a batch of "
+                f"{self.batch}; the nearest valid value is {near}"
+            )
+        if self.train_interval * envs > self.buffer:
+            raise UserError(
+                f"learner.train_interval: {self.train_interval} steps of {envs} environments do not fit a buffer of "
+                f"{self.buffer}; lower it to {self.buffer // envs}"
+            )
+
+
+class Batch(NamedTuple):
+    """Chains of up to n steps, as their first observation and action, their return and their last observation."""
+
+    local: Float[Array, "b a o"]
+    state: Float[Array, "b s"]
+    action: Float[Array, "b a u"]
+    reward: Float[Array, " b"]
+    discount: Float[Array, " b"]
+    next_local: Float[Array, "b a o"]
+    next_state: Float[Array, "b s"]
+
+
+class Networks(eqx.Module):
+    """Actors and critics, online or target."""
+
+    agent: MlpActor
+    critics: Critics
+
+
+class MATD3State(eqx.Module):
+    """All that learning carries from one update to the next."""
+
+    online: Networks
+    target: Networks
+    actor_optimiser: Any
+    critic_optimiser: Any
+    actor_balance: Balance
+    critic_balance: Balance
+    updates: Int[Array, ""]  # of the critics
+    renewed: Int[Array, ""]  # critics that were given a fresh start so far
+
+
+@dataclass(frozen=True)
+class MATD3Learner:
+    """MATD3 for one task and one sharing method. Pure functions; all state is in ``MATD3State``."""
+
+    settings: MATD3
+    sharing: Sharing
+    spec: EnvSpec
+    width: int
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs.of(self.sharing, last_action=False)
+
+    @property
+    def views(self) -> Views:
+        return Views(self.spec, self.inputs, self.settings.standardise_inputs)
+
+    @property
+    def critic_sharing(self) -> Sharing:
+        """How critics share weights; independent ones are identities without anything in common."""
+        return self.sharing.critics() or NoPS()
+
+    @property
+    def _sequence(self) -> Sequential:
+        return Sequential(self.sharing, self.settings.actor_lr)
+
+    def _critic_adam(self) -> optax.GradientTransformation:
+        return optax.adam(self.settings.critic_lr, eps=1e-8)
+
+    def agent(self, key: Key[Array, ""]) -> MlpActor:
+        """A fresh actor."""
+        return mlp_actor(
+            self.sharing,
+            inputs=self.inputs.size(self.spec),
+            actions=self.spec.actions,
+            width=self.width,
+            agents=self.spec.agents,
+            roles=self.spec.roles,
+            key=key,
+        )
+
+    def critics(self, key: Key[Array, ""]) -> Critics:
+        """Fresh critics."""
+        s, spec = self.settings, self.spec
+        return critics(
+            self.critic_sharing,
+            members=s.n_critics,
+            inputs=spec.state + spec.agents * spec.actions,
+            width=s.critic_width,
+            norms=s.critic_layernorm or self.sharing.critics() is not None,
+            key=key,
+        )
+
+    def init(self, key: Key[Array, ""]) -> MATD3State:
+        """Fresh networks; the targets start as copies."""
+        key_actor, key_critics = jax.random.split(key)
+        online = Networks(self.agent(key_actor), self.critics(key_critics))
+        return MATD3State(
+            online=online,
+            target=online,
+            actor_optimiser=self._sequence.init(online.agent),
+            critic_optimiser=self._critic_adam().init(eqx.filter(online.critics, eqx.is_inexact_array)),
+            actor_balance=Balance.empty(self.sharing.penalties().window * self.spec.agents),
+            critic_balance=Balance.empty(self.critic_sharing.penalties().window * self.settings.policy_freq),
+            updates=jnp.zeros((), jnp.int32),
+            renewed=jnp.zeros((), jnp.int32),
+        )
+
+    def read(self, ring: Replay[Transition], start: Int[Array, " b"], envs: int) -> Batch:
+        """The chains that begin at some places of the ring."""
+        chain = n_step(ring, start, envs=envs, steps=self.settings.n_step, gamma=self.settings.gamma)
+        held = ring.storage
+        local, state = self.views.whole(held.local[start], held.state[start])
+        next_local, next_state = self.views.whole(held.next_local[chain.last], held.next_state[chain.last])
+        return Batch(local, state, held.action[start], chain.reward, chain.discount, next_local, next_state)
+
+    def update_critics(self, state: MATD3State, batch: Batch, key: Key[Array, ""]) -> tuple[MATD3State, dict]:
+        """One gradient step of all critics."""
+        wanted = self.targets(state.target, batch, key)
+        x = self.views.critics(batch.state, batch.action)
+        trained, fixed = eqx.partition(state.online.critics, eqx.is_inexact_array)
+
+        def loss(trained):
+            members = eqx.combine(trained, fixed)
+            values = members(x)
+            task = jnp.sum(jnp.mean((values - wanted) ** 2, axis=1))
+            total, balance, terms = regularised(task, members, self.critic_sharing.penalties(), state.critic_balance)
+            metrics = {"critic_loss": task, "q": jnp.mean(values), "loss": total}
+            return total, (balance, metrics | {f"critic_{name}": value for name, value in terms.items()})
+
+        gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trained)
+        updates, optimiser = self._critic_adam().update(gradient, state.critic_optimiser)
+        members = eqx.combine(eqx.apply_updates(trained, updates), fixed)
+        places = lambda s: (s.online.critics, s.critic_optimiser, s.critic_balance, s.updates)  # noqa: E731
+        return eqx.tree_at(places, state, (members, optimiser, balance, state.updates + 1)), metrics
+
+    def targets(self, target: Networks, batch: Batch, key: Key[Array, ""]) -> Float[Array, " b"]:
+        """The n-step return, then the smallest target value of the target actors' actions with clipped noise."""
+        s = self.settings
+        action = self.actions(target.agent, batch.next_local, batch.next_state)
+        noise = jnp.clip(s.target_noise * jax.random.normal(key, action.shape), -s.target_clip, s.target_clip)
+        action = jnp.clip(action + noise, -1, 1)
+        values = target.critics(self.views.critics(batch.next_state, action))
+        return batch.reward + batch.discount * jnp.min(values, axis=0)
+
+    def update_actors(self, state: MATD3State, batch: Batch, step: Int[Array, ""]) -> tuple[MATD3State, dict]:
+        """One gradient step for each agent in turn, the others' actions as stored; then the targets follow."""
+        s, spec = self.settings, self.spec
+        members = state.online.critics
+        hidden = members.first(self.views.critics(batch.state, batch.action))  # the same for all agents
+        by_action = members.fc1.dense()[:, :, spec.state :]
+        by_action = by_action.reshape(*by_action.shape[:2], spec.agents, spec.actions)
+
+        def task(alone: MlpActor, now) -> Float[Array, ""]:
+            agent, weight, stored = now
+            x = self.views.agents(batch.local, batch.state, agent[None])
+            action = alone(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
+            values = members.after_first(hidden + jnp.einsum("bu,chu->cbh", action - stored, weight))
+            return -jnp.mean(values if s.actor_q == "mean" else values[0])
+
+        start = Steps(state.online.agent, state.actor_optimiser, state.actor_balance)
+        agents = (jnp.arange(spec.agents), jnp.moveaxis(by_action, 2, 0), jnp.moveaxis(batch.action, 1, 0))
+        (actor, optimiser, balance), metrics = self._sequence.run(start, task, agents, step)
+        rates = polyak_rates(actor, self.sharing, s.tau, agents=spec.agents, repeat=s.repeat_shared_polyak)
+        target = Networks(
+            follow(state.target.agent, actor, rates), follow(state.target.critics, members, jnp.asarray(s.tau))
+        )
+        places = lambda s: (s.online.agent, s.target, s.actor_optimiser, s.actor_balance)  # noqa: E731
+        return eqx.tree_at(places, state, (actor, target, optimiser, balance)), metrics
+
+    def renew_critic(self, state: MATD3State, key: Key[Array, ""]) -> MATD3State:
+        """The next critic in turn gets a fresh start; its target follows as always."""
+        member = state.renewed % self.settings.n_critics
+        members = self.critic_sharing.renew(state.online.critics, member, key)
+        return eqx.tree_at(lambda s: (s.online.critics, s.renewed), state, (members, state.renewed + 1))
+
+    def actions(self, actor: MlpActor, local: Float[Array, "b a o"], state: Float[Array, "b s"]):
+        """Actions [b, a, u] of all agents, without noise."""
+        agents = jnp.arange(self.spec.agents)
+        if state.shape[0] * self.spec.agents * self.inputs.size(self.spec) <= AT_ONCE:
+            x = self.views.agents(local, state, agents)
+            return actor(x, jnp.broadcast_to(agents, x.shape[:-1]))
+
+        def one(agent):
+            x = self.views.agents(local, state, agent[None])
+            return actor.alone(actor.identity_of(agent))(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
+
+        return jnp.moveaxis(jax.lax.map(one, agents), 0, 1)
+
+    def empty_transition(self) -> Transition:
+        """Shapes and types of one stored transition."""
+        return self.views.stored()
+
+    def experience(self, held: Transition, valid: Bool[Array, " n"]) -> Experience:
+        """Transitions for sharing methods that look at data."""
+        return self.views.experience(held, valid)
