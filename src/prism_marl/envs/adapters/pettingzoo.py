@@ -2,7 +2,7 @@
 
 Agents keep their place for a whole episode, in the order of ``possible_agents``. One that has ended observes zeros and
 may only choose action 0, which then means nothing and is not passed on. Shorter observations are padded with zeros,
-smaller action sets with actions that are never legal.
+smaller action sets with actions that are never legal, shorter action vectors with numbers that are ignored.
 """
 
 import ast
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from prism_marl.envs.adapters.actions import read_actions
 from prism_marl.envs.adapters.base import observation, outcome, require
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
@@ -32,7 +33,8 @@ class PettingZoo:
         if not self.agents:
             raise UserError(f"task: '{name}' does not say who plays; give its environment a list 'possible_agents'")
         self._views = {agent: self._view(name, agent) for agent in self.agents}
-        self._firsts, self._choices = self._actions(name)
+        self._actions = read_actions(name, self.agents, env, self._spaces)
+        self._sizes = self._actions.sizes
         self._living: list[Any] = []
         self._clock = 0
         self.env.reset(seed=0)
@@ -44,9 +46,10 @@ class PettingZoo:
             agents=len(self.agents),
             observation=size,
             state=size * len(self.agents) if state is None else state.size,
-            actions=max(self._choices),
+            actions=max(self._sizes),
             roles=len(self.agents),
             horizon=_horizon(name, env, horizon),
+            kind=self._actions.kind,
             version=f"{self._metadata().get('name', type(env).__name__)}, pettingzoo {version}",
             state_is_joint=state is None,
         )
@@ -59,8 +62,8 @@ class PettingZoo:
     def step(self, action: np.ndarray) -> Step:
         """Rewards of all agents are added up; the episode goes on while anybody plays and the clock has not run out."""
         chosen = {
-            agent: int(index) + first
-            for agent, first, index in zip(self.agents, self._firsts, action, strict=True)
+            agent: self._actions.passed_on(place, action[place])
+            for place, agent in enumerate(self.agents)
             if agent in self._living
         }
         observed, rewards, ends, cuts, infos = self.env.step(chosen)
@@ -84,7 +87,7 @@ class PettingZoo:
         avail = np.zeros((self.spec.agents, self.spec.actions), bool)
         for place, agent in enumerate(self.agents):
             if agent not in seeing or agent not in observed:
-                avail[place, 0] = True
+                avail[place, : 1 if self.spec.kind == "discrete" else None] = True
                 continue
             seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
             if isinstance(seen, dict) and MASK in seen:
@@ -92,7 +95,10 @@ class PettingZoo:
                 seen = seen[INSIDE] if set(seen) == {MASK, INSIDE} else {k: v for k, v in seen.items() if k != MASK}
             flat = np.asarray(self._spaces.flatten(self._views[agent], seen), np.float32)
             local[place, : flat.size] = flat
-            avail[place, : self._choices[place]] = True if mask is None else np.asarray(mask, bool)
+            if self.spec.kind == "continuous":
+                avail[place] = True
+            else:
+                avail[place, : self._sizes[place]] = True if mask is None else np.asarray(mask, bool)
             if not avail[place].any():
                 raise UserError(
                     f"task: '{self.spec.name}' leaves agent '{agent}' no legal action at step {self._clock}; "
@@ -131,23 +137,6 @@ class PettingZoo:
                 "wrap the environment so that it shows a Box"
             )
         return space
-
-    def _actions(self, name: str) -> tuple[list[int], list[int]]:
-        """First action and number of actions of every agent."""
-        firsts, choices = [], []
-        for agent in self.agents:
-            space = self.env.action_space(agent)
-            if not isinstance(space, self._spaces.Discrete):
-                kind = (
-                    "continuous actions" if isinstance(space, self._spaces.Box) else f"{type(space).__name__} actions"
-                )
-                raise UserError(
-                    f"task: '{name}' gives agent '{agent}' {kind}; "
-                    "choose the environment's Discrete version or wrap it, because QMIX picks one action from a list"
-                )
-            firsts.append(int(space.start))
-            choices.append(int(space.n))
-        return firsts, choices
 
     def _metadata(self) -> dict[str, Any]:
         return getattr(self.env, "metadata", None) or {}

@@ -18,7 +18,7 @@ SCENERY = """
     <material name="water" texture="tiles" texuniform="true" texrepeat="1 1"/>
   </asset>
   <worldbody>
-    <light directional="true" pos="0 0 10" dir="0 0 -1"/>
+    <light directional="true" pos="0 0 10" dir="0 0 -1" diffuse="0.3 0.3 0.3" specular="0 0 0"/>
     <geom name="floor" type="plane" size="0 0 1" pos="0 0 -0.1" material="water" contype="0" conaffinity="0"/>
   </worldbody>
 </mujoco>
