@@ -15,6 +15,7 @@ METRE = 16.0  # units of the picture
 WIDE, HIGH = 64.0, 34.0
 SIDE = 48.0  # of a picture from above
 FLOOR = 2.0  # units below the floor
+THINNEST = 0.6  # units: long swimmers must still be seen
 DEPTH = np.array([0.4, 0.3])  # how far a metre away from the viewer shifts a point right and up
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -33,7 +34,7 @@ class Drawing:
         solid = model.geom_type != engine.mjtGeom.mjGEOM_PLANE
         self._rods = np.flatnonzero(solid)
         self._colours = [owners[body] for body in model.geom_bodyid[self._rods]]
-        self._width = 2 * model.geom_size[self._rods, 0] * self._metre
+        self._width = np.maximum(2 * model.geom_size[self._rods, 0] * self._metre, THINNEST)
         sphere = model.geom_type[self._rods] == engine.mjtGeom.mjGEOM_SPHERE
         self._half = np.where(sphere, 0.0, model.geom_size[self._rods, 1])
 
