@@ -18,6 +18,7 @@ from prism_marl.sharing.base import (
 )
 
 HIGHEST = jax.lax.Precision.HIGHEST
+LARGEST_BUILD = 2**25  # numbers; measured on an H200: 8 million are worth building, 67 million are not
 
 
 class FactoredLinear(RoleLinear):
@@ -60,19 +61,29 @@ class FactoredLinear(RoleLinear):
         """Whether building the matrices first is cheaper than the factored form, from shapes alone.
 
         Forward and backward together, n rows in factored form cost 3 n r (i + o) products, against 3 n o i plus
-        4 m o r i for m matrices and their gradients; with r = min(i, o) that is the inequality below, and measured
-        break-even is close to it. Where it holds, the matrices are also smaller than one activation of the layer.
+        about 4 o i for each of the columns that ``_built`` multiplies; with r = min(i, o) that is the inequality
+        below, and measured break-even is close to it. Matrices of many agents are slow to move: they have a limit.
         Roles that change from sample to sample would need m outputs per row and stay factored.
         """
         if self.masked and identity is not None and identity.ndim > 1:
             return False
-        matrices = self.identities if self.masked else 1
-        return 3 * math.prod(shape[:-1]) > 4 * matrices * max(self.U.shape[0], self.V.shape[0])
+        (fan_out, rank), fan_in = self.U.shape, self.V.shape[0]
+        if self.masked and self.identities * fan_out * fan_in > LARGEST_BUILD:
+            return False
+        columns = rank - self.masked + self.identities * self.masked
+        return 3 * math.prod(shape[:-1]) * rank > 4 * max(fan_out, fan_in) * columns
 
     def _matrices(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a o"]:
         if self.masked == 0:
             return x @ ((self.V * self.s) @ self.U.T)
-        return apply_per_identity(x, self.dense(), identity)
+        return apply_per_identity(x, self._built(), identity)
+
+    def _built(self) -> Float[Array, "m o i"]:
+        """``dense`` for less: what all identities have in common is multiplied once."""
+        common = self.s.size - self.masked
+        left, right = jnp.split(self.U, [common], axis=1), jnp.split(self.V, [common], axis=1)
+        own = jnp.einsum("ok,mk,ik->moi", left[1], self.separate(), right[1])
+        return own + (left[0] * self.s[:common]) @ right[0].T
 
     def orthogonality(self) -> Float[Array, ""]:
         """How far the columns of U and V are from orthonormal."""
