@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from prism_marl.envs import families
 from prism_marl.envs.lbf import Foraging, make_lbf
+from prism_marl.envs.mamujoco.fields import fields
+from prism_marl.envs.mamujoco.tasks import Task, find_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
@@ -15,12 +19,30 @@ def table(env: Foraging) -> str:
     return "\n".join(rows)
 
 
-def test_the_fields_of_an_observation_are_those_of_the_code():
-    task = "lbf/10x10-3p-3f"
+def robot_table(task: Task) -> str:
+    """What everybody observes; the contacts of Ant, which are all alike, take one line."""
+    rows = ["| index | name | moved by agent | meaning |", "|---|---|---|---|"]
+    shown = [f for f in fields(task) if not f.name.startswith("contact.")]
+    rows += [f"| {f.index} | `{f.name}` | {'' if f.agent is None else f.agent} | {f.meaning} |" for f in shown]
+    hidden = fields(task)[len(shown) :]
+    if hidden:
+        first, last = hidden[0], hidden[-1]
+        rows += [f"| {first.index} to {last.index} | `{first.name}` to `{last.name}` | | {first.meaning} |"]
+    return "\n".join(rows)
+
+
+ROBOTS = ("ant-4x2", "halfcheetah-2x3", "hopper-3x1", "walker2d-2x3", "swimmer-2x2")
+TABLES = {"lbf/10x10-3p-3f": lambda: table(make_lbf("10x10-3p-3f"))} | {
+    f"mamujoco/{variant}": lambda variant=variant: robot_table(find_task(variant)) for variant in ROBOTS
+}
+
+
+@pytest.mark.parametrize("task", TABLES)
+def test_the_fields_of_an_observation_are_those_of_the_code(task: str):
     text = PAGE.read_text(encoding="utf-8")
     _, _, rest = text.partition(f"<!-- fields of {task}:")
     held = rest.partition("-->\n")[2].partition("\n<!-- end of fields -->")[0]
-    wanted = table(make_lbf(task.partition("/")[2]))
+    wanted = TABLES[task]()
     assert held == wanted, f"paste this into {PAGE.name}:\n{wanted}"
 
 
@@ -28,5 +50,5 @@ def test_every_family_has_its_place():
     text = PAGE.read_text(encoding="utf-8")
     for name, family in families().items():
         assert f"`{name}`" in text or f"`{name}/" in text, name
-        if family.make is not None:
+        if family.make is not None or family.vector is not None:
             assert f"\n## {name}\n" in text, name

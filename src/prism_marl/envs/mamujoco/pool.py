@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Job = Callable[[Any, int], None]  # workspace, row
+Job = Callable[[Any, Iterator[int]], None]  # workspace, rows to take until none is left
 
 
 class Pool:
@@ -50,8 +50,7 @@ def cores() -> int:
 
 def _work(workspace: Any, job: Job, rows: Iterator[int]) -> BaseException | None:
     try:
-        for row in rows:  # taking the next number is one step of the interpreter: no row is taken twice
-            job(workspace, row)
+        job(workspace, rows)  # taking the next number is one step of the interpreter: no row is taken twice
     except BaseException as error:
         for _ in rows:  # nobody need go on
             pass

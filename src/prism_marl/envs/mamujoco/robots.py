@@ -3,13 +3,14 @@
 What differs between rows is one array, whose rows are the engine's own state vectors.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from prism_marl.envs.mamujoco.drawing import Drawing
 from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
-from prism_marl.envs.mamujoco.pool import Pool, cores
+from prism_marl.envs.mamujoco.pool import Job, Pool, cores
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
 from prism_marl.envs.scene import Scene
@@ -41,6 +42,7 @@ class Robots:
         workers = min(number, cores() if threads is None else threads)
         workspaces = [self.engine.MjData(self.model) for _ in range(workers)]
         self._workspace, self._pool = workspaces[0], Pool(workspaces)
+        self._advance = self._make_advance()
         self._drawing = Drawing(self.engine, self.model, task)
         agents = (number, task.agents)
         self._avail = np.broadcast_to(np.True_, (*agents, task.joints))
@@ -54,7 +56,9 @@ class Robots:
             engine.mj_resetData(model, data)
             data.qpos[:], data.qvel[:] = self._rules.start(seed, data.qpos, data.qvel)
             engine.mj_forward(model, data)
-            self._keep(data, row)
+            engine.mj_getState(model, data, self._rows[row], self._layout)
+            if self._body is not None:
+                self._reached[row] = data.xpos[self._body, 0]
             self._clock[row] = 0
 
     def observe(self) -> Observation:
@@ -102,12 +106,19 @@ class Robots:
         """End the threads."""
         self._pool.close()
 
-    def _advance(self, data: Any, row: int) -> None:
-        self.engine.mj_setState(self.model, data, self._rows[row], self._layout)
-        self.engine.mj_step(self.model, data, self._rules.frames)
-        self._keep(data, row)
+    def _make_advance(self) -> Job:
+        """Rows by one step; names are looked up once, because Python's lock is held around the engine's work."""
+        model, layout, frames, rows = self.model, self._layout, self._rules.frames, self._rows
+        set_state, step, get_state = self.engine.mj_setState, self.engine.mj_step, self.engine.mj_getState
+        body, reached = self._body, self._reached
 
-    def _keep(self, data: Any, row: int) -> None:
-        self.engine.mj_getState(self.model, data, self._rows[row], self._layout)
-        if self._body is not None:
-            self._reached[row] = data.xpos[self._body, 0]
+        def advance(data: Any, remaining: Iterator[int]) -> None:
+            for row in remaining:
+                state = rows[row]
+                set_state(model, data, state, layout)
+                step(model, data, frames)
+                get_state(model, data, state, layout)
+                if body is not None:
+                    reached[row] = data.xpos[body, 0]
+
+        return advance
