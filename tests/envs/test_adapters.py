@@ -292,7 +292,11 @@ def space(**spaces: Any) -> type[Toy]:
         ("toy?horizon=2&horizon=3", {"parallel_env": Toy}, "comes twice"),
         ("toy?state=mine&horizon=2", {"parallel_env": Toy}, "can only be 'joint'"),
         ("toy?size=3&horizon=2", {"parallel_env": Toy}, "refuses its settings .*'size'.*; change what follows"),
-        ("toy?horizon=2", {"parallel_env": space(action_space=Box(0, np.inf, (2,)))}, "'a' a Box that is not of bounded"),
+        (
+            "toy?horizon=2",
+            {"parallel_env": space(action_space=Box(0, np.inf, (2,)))},
+            "'a' a Box that is not of bounded",
+        ),
         ("toy?horizon=2", {"parallel_env": space(action_space=MultiDiscrete([2, 2]))}, "'a' MultiDiscrete actions"),
         ("toy?horizon=2", {"parallel_env": space(observation_space=Sequence(Discrete(2)))}, "a Sequence space.* Box"),
         ("toy?horizon=2", {"parallel_env": lambda: types.SimpleNamespace()}, "list 'possible_agents'"),
