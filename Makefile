@@ -26,6 +26,7 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/physics.py
 	$(BIN)/python benchmarks/train_speed.py
 
 learn: $(READY)
