@@ -40,7 +40,7 @@ def prism_marl(capsys, monkeypatch, tmp_path):
         (["lbf/10x10-3p-3f\n\x1b[31m"], ["task"]),
         (["рой/4"], ["task"]),
         (["smacv2/terran_5_vs_5"], ["footprint", "not played"]),
-        (["mamujoco/ant-4x2"], ["mamujoco/ant-4x2"]),
+        (["mamujoco/ant-2x4"], ["mamujoco/ant-2x4", "'ant-4x2'"]),
         ([LBF, "--sharing", "prsim"], ["prsim", "'prism'"]),
         ([LBF, "--sharing"], ["--sharing"]),
         ([LBF, "--preset", "papre"], ["papre", "'paper'"]),
