@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +21,27 @@ FORMAT = "2"
 KEEP = 2  # the newest and the one before: a damaged file never costs the run
 
 State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Shape of an array of which a checkpoint may hold the first part along one axis; the rest is zeros."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    axis: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def fill(self, held: np.ndarray) -> np.ndarray:
+        """The whole array, where only that axis is too short; anything else stays as it is and is refused later."""
+        if held.ndim != len(self.shape) or held.shape[self.axis] >= self.shape[self.axis]:
+            return held
+        whole = np.zeros((*held.shape[: self.axis], self.shape[self.axis], *held.shape[self.axis + 1 :]), held.dtype)
+        whole[(slice(None),) * self.axis + (slice(held.shape[self.axis]),)] = held
+        return whole
 
 
 class Writer:
@@ -125,7 +148,7 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
         raise UserError(f"checkpoint {source} does not fit this experiment: '{strange[0]}' has no counterpart", code=1)
     leaves = []
     for name, (_, leaf) in zip(names, expected, strict=True):
-        value = tensors[name]
+        value = leaf.fill(tensors[name]) if isinstance(leaf, Beginning) else tensors[name]
         key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         shape, dtype = (value.shape[: len(leaf.shape)], value.dtype) if key else (value.shape, value.dtype)
         if tuple(shape) != tuple(leaf.shape) or (not key and dtype != leaf.dtype):
@@ -134,7 +157,10 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
                 f"expected {leaf.dtype}{list(leaf.shape)}",
                 code=1,
             )
-        leaves.append(jax.random.wrap_key_data(jnp.asarray(value)) if key else jnp.asarray(value))
+        if isinstance(leaf, np.ndarray):  # belongs to the host, in types that a device may not know
+            leaves.append(value)
+        else:
+            leaves.append(jax.random.wrap_key_data(jnp.asarray(value)) if key else jnp.asarray(value))
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from prism_marl import config, sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
-from prism_marl.learners import LEARNERS, QMix
+from prism_marl.learners import LEARNERS, MATD3, QMix
 from prism_marl.sharing import Sharing
 
 FORMAT = 1  # of config.json; raised when old folders can no longer be continued
@@ -42,7 +42,7 @@ class Experiment:
 
     task: str
     sharing: Sharing
-    learner: QMix
+    learner: QMix | MATD3
     network: Net = Net()
     run: Run = Run()
 

@@ -34,6 +34,7 @@ from prism_marl.sharing import METHODS, role_layers
 from prism_marl.sharing.footprint import footprint
 from prism_marl.sinks import Monitor, Quiet, Rows
 from prism_marl.trainer import Trainer, TrainState
+from prism_marl.vector_trainer import VectorTrainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
 ROW_FILES = ("eval", "train", "timing")
@@ -53,7 +54,10 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
 
 
 def make_trainer(experiment: Experiment) -> Trainer:
-    """The compiled trainer for JAX environments, the host loop for the others; both offer the same calls."""
+    """The compiled trainer for JAX environments, a loop on the host for the others; all offer the same calls."""
+    if envs.is_vector(experiment.task):
+        rows = experiment.run.seeds * experiment.run.envs
+        return VectorTrainer(experiment, envs.make_vector(experiment.task, rows))
     if envs.is_host(experiment.task):
         return HostTrainer(experiment, envs.make_host(experiment.task))
     return Trainer(experiment, envs.make(experiment.task))
@@ -86,7 +90,8 @@ class _Session:
         total, every = self.trainer.experiment.run.steps, self.trainer.experiment.run.eval_every
         last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
         while self.evaluation <= last:
-            state = self._reach(state, min(total, self.evaluation * every))
+            before = self.trainer.warmup if self.evaluation else 0  # steps on top of the budget
+            state = self._reach(state, before + min(total, self.evaluation * every))
             state = self._evaluate(state)
             self._save(state)
         self._write_replay(state)
@@ -95,10 +100,11 @@ class _Session:
 
     def _reach(self, state: TrainState, goal: int) -> TrainState:
         """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
-        sharing, total = self.trainer.experiment.sharing, self.trainer.experiment.run.steps
+        sharing, warmup = self.trainer.experiment.sharing, self.trainer.warmup
+        total = warmup + self.trainer.experiment.run.steps
         started, before, spent = time.perf_counter(), self._steps(state), self.compile_seconds
         while True:
-            now, pretraining = self._steps(state).min(), min(sharing.pretraining_steps(), total)
+            now, pretraining = self._steps(state).min(), min(warmup + sharing.pretraining_steps(), total)
             if now >= pretraining and not int(state.prepared):
                 state = self._call("prepare", state)
             every = sharing.refresh_interval()
@@ -144,12 +150,13 @@ class _Session:
             {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
             for seed in range(steps.size)
         ]
-        learner = self.trainer.learner
-        rates = [float(learner.epsilon(jnp.int32(step))) for step in steps]
         self._rows("eval").append([row | _column(values, seed) for seed, row in enumerate(head)])
         if means:
             self._rows("train").append(
-                [row | _column(means, seed) | {"epsilon": rates[seed]} for seed, row in enumerate(head)]
+                [
+                    row | _column(means, seed) | self.trainer.learner.row(int(steps[seed]))
+                    for seed, row in enumerate(head)
+                ]
             )
         self._write_spectra(state, steps)
         loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
@@ -164,9 +171,15 @@ class _Session:
             for seed in np.flatnonzero(~np.isfinite(value)):
                 raise UserError(
                     f"{name} of seed {self.trainer.experiment.run.seed + seed} is not a finite number near step "
-                    f"{steps[seed]}; the last checkpoint is kept; lower learner.lr or learner.clip",
+                    f"{steps[seed]}; the last checkpoint is kept; lower {self._rates()}",
                     code=1,
                 )
+
+    def _rates(self) -> str:
+        names = [
+            name for name in ("lr", "clip", "actor_lr", "critic_lr") if hasattr(self.trainer.experiment.learner, name)
+        ]
+        return " or ".join(f"learner.{name}" for name in names)
 
     def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
         found = jax.device_get(self._call("spectra", state))
@@ -211,7 +224,7 @@ class _Session:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
         sizes = {name: self._rows(name).size() for name in ROW_FILES}
         number = 1000 * int(state.iteration) + min(self.evaluation, 999)
-        self.writer.save(number, state, {"evaluation": self.evaluation, "sizes": sizes})
+        self.writer.save(number, self.trainer.packed(state), {"evaluation": self.evaluation, "sizes": sizes})
 
     def _program(self, name: str, *arguments: Any) -> Any:
         """Compile once, ahead of time, so that compilation never hides in a speed."""
@@ -235,7 +248,8 @@ class _Session:
         started = time.perf_counter()
         if name in self.trainer.eager:
             program = functions[name]
-            self.trainer.warm(name, arguments[0])
+            if arguments:
+                self.trainer.warm(name, arguments[0])
         else:
             program = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
         self.compile_seconds += time.perf_counter() - started
@@ -282,7 +296,7 @@ def _check_memory(trainer: Trainer) -> TrainState:
         raise UserError(
             f"replay needs {replay / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"
         )
-    state = jax.eval_shape(trainer.init)
+    state = trainer.shapes()
     needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     if free is not None and needed > free:
         raise UserError(

@@ -15,7 +15,7 @@ from jaxtyping import Array, Int, Key
 from prism_marl import replay
 from prism_marl.envs.scene import Scene
 from prism_marl.experiment import Experiment
-from prism_marl.learners.qmix import Episode, QMixLearner, QMixState
+from prism_marl.learners.qmix import Episode, QMix, QMixLearner
 from prism_marl.replay import Replay
 from prism_marl.rollout import Summary, play, seed_of, watch
 from prism_marl.sharing import role_layers
@@ -27,8 +27,8 @@ CLUSTER_EPISODES = 2_000  # at most so many stored episodes are shown to methods
 class SeedState(eqx.Module):
     """One seed's training."""
 
-    learner: QMixState
-    replay: Replay[Episode]
+    learner: Any  # QMixState, or MATD3State where transitions are stored
+    replay: Replay[Any]
     key: Key[Array, ""]
     steps: Int[Array, ""]  # environment steps
     sums: dict[str, Array]  # training metrics, summed since the last evaluation
@@ -53,9 +53,12 @@ class Trainer:
     eager: ClassVar[tuple[str, ...]] = ()  # calls that run in Python because the environment lives there
 
     @property
+    def settings(self) -> QMix:
+        return self.experiment.learner  # pyright: ignore[reportReturnType]
+
+    @property
     def learner(self) -> QMixLearner:
-        e = self.experiment
-        return e.learner.learner(e.sharing, self.env.spec, e.network.width)
+        return self.settings.learner(self.experiment.sharing, self.env.spec, self.experiment.network.width)
 
     def init(self) -> TrainState:
         """Fresh state of all seeds."""
@@ -97,7 +100,7 @@ class Trainer:
         """Count an iteration whose episodes are stored in ``seeds``, and make the updates that they pay for."""
         iteration, summed = state.iteration + 1, state.summed
         if learn:
-            settings, envs = self.experiment.learner, self.experiment.run.envs
+            settings, envs = self.settings, self.experiment.run.envs
             updates = max(1, envs // settings.episodes_per_update)
             rest = max(1, settings.episodes_per_update // envs)  # iterations for each update, with few environments
             ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
@@ -192,6 +195,19 @@ class Trainer:
             return {name: values for name, values in found.items() if values is not None}
 
         return jax.vmap(one)(state.seeds.learner.online.agent)
+
+    @property
+    def warmup(self) -> int:
+        """Environment steps before training that do not count towards the budget."""
+        return 0
+
+    def shapes(self) -> TrainState:
+        """The state without its numbers: what checkpoints are read into."""
+        return jax.eval_shape(self.init)
+
+    def packed(self, state: TrainState) -> TrainState:
+        """What a checkpoint needs of a state; here all of it."""
+        return state
 
     def replay_bytes(self) -> int:
         """Memory of the replay buffers of all seeds."""

@@ -45,7 +45,7 @@ def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
     experiment = load_experiment(folder).with_option("run.eval_episodes", str(episodes))
     experiment.validate()
     trainer = make_trainer(experiment)
-    restored = checkpoint.load_newest(folder / "checkpoints", jax.eval_shape(trainer.init))
+    restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes())
     if restored is None:
         raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
     state, _, complaints = restored

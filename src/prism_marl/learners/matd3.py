@@ -280,6 +280,10 @@ class MATD3Learner:
 
         return jnp.moveaxis(jax.lax.map(one, agents), 0, 1)
 
+    def row(self, step: int) -> dict[str, float]:
+        """What a row of training metrics says about a step, apart from the means."""
+        return {}
+
     def empty_transition(self) -> Transition:
         """Shapes and types of one stored transition."""
         return self.views.stored()

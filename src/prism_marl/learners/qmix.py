@@ -204,6 +204,10 @@ class QMixLearner:
         rate = losses.epsilon(step, start=s.epsilon_start, finish=s.epsilon_finish, anneal=s.epsilon_anneal)
         return jnp.where(step < self.sharing.pretraining_steps(), 1.0, rate)
 
+    def row(self, step: int) -> dict[str, float]:
+        """What a row of training metrics says about a step, apart from the means."""
+        return {"epsilon": float(self.epsilon(jnp.int32(step)))}
+
     def update(self, state: QMixState, batch: Episode, step: Int[Array, ""]) -> tuple[QMixState, dict[str, Array]]:
         """One gradient step on a batch of episodes [b, t, ...]; ``step`` is the environment step."""
         episode = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch)  # time first, for the scan

@@ -1,0 +1,121 @@
+"""The compiled half of training with transitions: store an interval of all seeds, make the updates it pays for."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from prism_marl import replay
+from prism_marl.acting import Plain, plain
+from prism_marl.learners.matd3 import MATD3Learner
+from prism_marl.trainer import SeedState
+from prism_marl.transitions import Transition, distinct
+
+Counters = tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""], Int[Array, ""]]
+"""Intervals, updates behind ``SeedState.sums``, critic updates, and the step of the latest fresh start of a critic."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What happens on the accelerator. Seeds are the first axis of everything but the counters."""
+
+    learner: MATD3Learner
+    envs: int
+
+    @property
+    def interval(self) -> int:
+        """Environment steps of every seed between two rounds of updates."""
+        return self.learner.settings.train_interval * self.envs
+
+    def init(self, numbers: Int[Array, " n"]) -> SeedState:
+        """Fresh networks and empty rings. The keys never change: counters tell their uses apart."""
+        learner, settings = self.learner, self.learner.settings
+
+        def one(key) -> SeedState:
+            key_learner, key_train = jax.random.split(key)
+            state = learner.init(key_learner)
+            return SeedState(
+                learner=state,
+                replay=replay.empty(learner.empty_transition(), settings.buffer),
+                key=key_train,
+                steps=jnp.zeros((), jnp.int32),
+                sums={name: jnp.zeros(()) for name in self._metrics(state)},
+            )
+
+        return jax.vmap(one)(jax.vmap(jax.random.key)(numbers))
+
+    def _metrics(self, state) -> list[str]:
+        def both(state):
+            ring = replay.empty(self.learner.empty_transition(), self.envs)
+            batch = self.learner.read(ring, jnp.zeros(1, jnp.int32), self.envs)
+            _, first = self.learner.update_critics(state, batch, jax.random.key(0))
+            return first | self.learner.update_actors(state, batch, jnp.zeros((), jnp.int32))[1]
+
+        return sorted(jax.eval_shape(both, state))
+
+    def block(self, seeds: int) -> Transition:
+        """Shapes of the transitions of one interval."""
+        rows = (seeds, self.interval)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((*rows, *leaf.shape), leaf.dtype), self.learner.empty_transition()
+        )
+
+    def plain(self, seeds: SeedState) -> Plain:
+        """The actors as matrices for the host."""
+        return jax.vmap(lambda actor: plain(actor, self.learner.spec.agents))(seeds.learner.online.agent)
+
+    def store(self, seeds: SeedState, counters: Counters, block: Transition) -> tuple[SeedState, Counters]:
+        """Keep an interval without learning from it yet."""
+        iteration, summed, updates, renewed = counters
+        ring = jax.vmap(lambda ring, items: ring.add(items))(seeds.replay, block)
+        steps = jnp.full_like(seeds.steps, (iteration + 1) * self.interval)
+        return SeedState(seeds.learner, ring, seeds.key, steps, seeds.sums), (iteration + 1, summed, updates, renewed)
+
+    def learn(self, seeds: SeedState, counters: Counters, block: Transition) -> tuple[SeedState, Counters, Plain]:
+        """Keep an interval, make a round of updates, and return the actors that come out of it."""
+        seeds, (iteration, summed, updates, renewed) = self.store(seeds, counters, block)
+        settings, ring, steps = self.learner.settings, seeds.replay, iteration * self.interval
+        keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, iteration), 3))(seeds.key)
+        learner, renewed = self._renew(seeds.learner, keys[:, 0], steps, renewed)
+        # All places of the round at once: redrawing repeated ones is a loop that a GPU has to ask the host about.
+        shape = (settings.updates, settings.batch)
+        places = jax.vmap(lambda key, ring: distinct(key, ring.count, shape))(keys[:, 1], ring)
+        noise = jax.vmap(lambda key: jax.random.split(key, settings.updates))(keys[:, 2])
+
+        def one(carry, now):
+            return self._update(carry, ring, steps, *now), None
+
+        along = (jnp.swapaxes(places, 0, 1), jnp.swapaxes(noise, 0, 1), updates + 1 + jnp.arange(settings.updates))
+        (learner, sums), _ = jax.lax.scan(one, (learner, seeds.sums), along)
+        seeds = SeedState(learner, ring, seeds.key, seeds.steps, sums)
+        counters = (iteration, summed + settings.updates, updates + settings.updates, renewed)
+        return seeds, counters, self.plain(seeds)
+
+    def _update(self, carry, ring, steps, places, keys, number):
+        """One critic update of all seeds and, when it is time, one update of all actors.
+
+        The branch stands outside ``vmap``: its question has one answer for all seeds, so only one side is computed.
+        """
+        learner, sums = carry
+        batch = jax.vmap(lambda ring, start: self.learner.read(ring, start, self.envs))(ring, places)
+        learner, metrics = jax.vmap(self.learner.update_critics)(learner, batch, keys)
+        sums = sums | {name: sums[name] + value for name, value in metrics.items()}
+        every = self.learner.settings.policy_freq
+
+        def actors(learner, sums):
+            learner, metrics = jax.vmap(self.learner.update_actors, (0, 0, None))(learner, batch, steps)
+            # Sums are divided by the number of critic updates, and only one in so many of them comes here.
+            return learner, sums | {name: sums[name] + every * value for name, value in metrics.items()}
+
+        return jax.lax.cond(number % every == 0, actors, lambda learner, sums: (learner, sums), learner, sums)
+
+    def _renew(self, learner, keys, steps, renewed):
+        """A fresh start for one critic, when it is time; never for methods whose critics have none."""
+        every = self.learner.critic_sharing.refresh_interval()
+        if not every:
+            return learner, renewed
+        due = steps - renewed >= every
+        fresh = jax.vmap(self.learner.renew_critic)
+        learner = jax.lax.cond(due, fresh, lambda learner, keys: learner, learner, keys)
+        return learner, jnp.where(due, steps, renewed)

@@ -1,0 +1,229 @@
+"""Training where environments are stepped in batches on the host: play an interval there, learn from it on the device.
+
+All rows of all seeds step together, actors act in numpy from a copy of their matrices, and the accelerator gets one
+transfer and one program per interval: store the transitions, make the updates they pay for. Nothing else crosses over.
+With ``learner.overlap`` the host plays the next interval while that program runs, with the actors of one interval
+before; which actors play is part of the state, so that numbers depend neither on timing nor on where a run was cut.
+"""
+
+import functools
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from prism_marl import envs, replay
+from prism_marl.acting import Acting, Plain
+from prism_marl.checkpoint import Beginning
+from prism_marl.envs.scene import Scene
+from prism_marl.envs.vector import VectorEnv
+from prism_marl.learners.matd3 import MATD3, MATD3Learner
+from prism_marl.rollout import seed_of
+from prism_marl.sharing.cluster import RECORDS
+from prism_marl.trainer import SeedState, Trainer, TrainState
+from prism_marl.vector_learning import Learning
+from prism_marl.vector_rollout import EVALUATION, FIRST, WATCHING, collect, draw, episode_seeds, first_ended, play
+
+SIDE_BY_SIDE = 20  # episodes of one seed at once while evaluating, as in the reference; the first to end count
+
+
+class VectorState(TrainState):
+    """Everything that must survive a kill."""
+
+    updates: Int[Array, ""]  # critic updates of every seed
+    renewed: Int[Array, ""]  # environment step at which a critic last got a fresh start
+    simulator: dict[str, np.ndarray]  # where the rows stand
+    acting: Plain | None  # actors that will play next; None: those of ``seeds``
+
+
+@dataclass(frozen=True)
+class VectorTrainer(Trainer):
+    """Training of one experiment with MATD3 in a batch of environments on the host."""
+
+    env: VectorEnv  # pyright: ignore[reportIncompatibleVariableOverride]
+    pool: dict[int, VectorEnv] = field(default_factory=dict, compare=False, repr=False)  # for evaluation, by rows
+    programs: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # compiled by ``warm``
+    eager: ClassVar[tuple[str, ...]] = ("init", "learn", "collect", "evaluate", "prepare", "refresh", "spectra")
+
+    @property
+    def settings(self) -> MATD3:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.experiment.learner  # pyright: ignore[reportReturnType]
+
+    @property
+    def learner(self) -> MATD3Learner:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.settings.learner(self.experiment.sharing, self.env.spec, self.experiment.network.width)
+
+    @property
+    def warmup(self) -> int:
+        return self.settings.warmup
+
+    @cached_property
+    def _learning(self) -> Learning:
+        return Learning(self.learner, self.experiment.run.envs)
+
+    @property
+    def _seeds(self) -> range:
+        run = self.experiment.run
+        return range(run.seed, run.seed + run.seeds)
+
+    def init(self) -> VectorState:
+        """Fresh state of all seeds."""
+        starts = episode_seeds(FIRST, self._seeds, 0, (self.experiment.run.envs,)).reshape(-1)
+        self.env.reset(np.arange(self.env.number), starts)
+        seeds = jax.jit(lambda: self._learning.init(self._numbers()))()
+        zeros = [jnp.zeros((), jnp.int32) for _ in range(6)]  # not one six times: they are donated
+        parts: tuple[Any, ...] = (seeds, *zeros, self.env.snapshot(), self._lagging(seeds))
+        return VectorState(*parts)
+
+    def shapes(self) -> VectorState:
+        """The state without its numbers: what checkpoints are read into."""
+        seeds = jax.eval_shape(lambda: self._learning.init(self._numbers()))
+        acting = jax.eval_shape(self._learning.plain, seeds) if self.settings.overlap else None
+        storage = jax.tree.map(lambda leaf: Beginning(leaf.shape, leaf.dtype, axis=1), seeds.replay.storage)
+        parts: tuple[Any, ...] = (
+            eqx.tree_at(lambda s: s.replay.storage, seeds, storage),
+            *[jax.ShapeDtypeStruct((), jnp.int32)] * 6,
+            self.env.snapshot(),
+            jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), acting),
+        )
+        return VectorState(*parts)
+
+    def packed(self, state: VectorState) -> VectorState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The state with the filled part of the rings only."""
+        filled = int(state.iteration) * self._learning.interval
+        if filled >= self.settings.buffer:
+            return state
+        storage = jax.tree.map(lambda leaf: leaf[:, :filled], state.seeds.replay.storage)
+        return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
+
+    def advance(self, state: VectorState, target: Any, *, learn: bool) -> VectorState:  # pyright: ignore
+        """Play and learn until every seed has taken ``target`` environment steps. Consumes the state."""
+        name, settings, learner = "learn" if learn else "collect", self.settings, self.learner
+        self.warm(name, state)
+        program, acting, stored = self.programs[name], Acting(learner), learner.empty_transition()
+        self.env.restore(state.simulator)
+        layers = ahead = None
+        if learn:
+            layers = state.acting or self._copied(self._plain(state.seeds))
+            ahead = self._plain(state.seeds) if settings.overlap else None
+        seeds, counters, iteration = state.seeds, _counters(state), int(state.iteration)
+        while iteration * self._learning.interval < int(target):
+            length, envs = settings.train_interval, self.experiment.run.envs
+            draws = draw(self.env.spec, self._seeds, iteration, length, envs, uniform=not learn)
+            act = functools.partial(acting, layers) if layers else None
+            block = collect(self.env, stored, draws, act, settings.explore)
+            seeds, counters, *fresh = program(seeds, counters, jax.device_put(block))
+            if ahead is not None:  # of the interval before, and ready by now; the new ones are still being learned
+                layers, ahead = self._copied(ahead), fresh[0]
+            elif learn:
+                layers = self._copied(fresh[0])
+            iteration += 1
+        playing = state.acting if ahead is None else layers
+        iterations, summed, updates, renewed = counters
+        stops = (state.prepared, state.refreshed)
+        parts: tuple[Any, ...] = (seeds, iterations, summed, *stops, updates, renewed, self.env.snapshot(), playing)
+        return VectorState(*parts)
+
+    def warm(self, name: str, state: VectorState) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Compile the program that follows an interval."""
+        if name in ("learn", "collect") and name not in self.programs:
+            function = self._learning.learn if name == "learn" else self._learning.store
+            program = jax.jit(function, donate_argnums=(0, 1))
+            block = self._learning.block(self.experiment.run.seeds)
+            self.programs[name] = program.lower(state.seeds, _counters(state), block).compile()
+
+    def prepare(self, state: VectorState) -> VectorState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Let the sharing method look at the data collected so far, once."""
+        seeds = self._change(state, "prepare")
+        return self._replaced(state, seeds, "prepared", jnp.ones((), jnp.int32))
+
+    def refresh(self, state: VectorState) -> VectorState:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Resets and re-clustering of the sharing method."""
+        seeds = self._change(state, "refresh")
+        return self._replaced(state, seeds, "refreshed", jnp.min(seeds.steps))
+
+    def _replaced(self, state: VectorState, seeds: SeedState, counter: str, value: Array) -> VectorState:
+        places = lambda s: (s.seeds, getattr(s, counter), s.acting)  # noqa: E731
+        return eqx.tree_at(places, state, (seeds, value, self._lagging(seeds)), is_leaf=lambda leaf: leaf is None)
+
+    def _change(self, state: VectorState, name: str) -> SeedState:
+        change = getattr(self.experiment.sharing, name)
+        number = min(self.settings.buffer, max(1, RECORDS // self.env.spec.agents))
+
+        def one(seed: SeedState, iteration) -> SeedState:
+            key = jax.random.fold_in(jax.random.fold_in(seed.key, 2**31 - 1), iteration)
+            valid = jnp.arange(number) < seed.replay.count
+            experience = self.learner.experience(seed.replay.newest(number), valid)
+            agent = change(seed.learner.online.agent, experience, key)
+            # Labels and node masks are not learned, so the target has them at once; weights follow as always.
+            target = eqx.combine(eqx.filter(seed.learner.target.agent, eqx.is_inexact_array), agent)
+            return eqx.tree_at(lambda s: (s.learner.online.agent, s.learner.target.agent), seed, (agent, target))
+
+        return jax.jit(jax.vmap(one, (0, None)), donate_argnums=0)(state.seeds, state.iteration)
+
+    def spectra(self, state: VectorState) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Masked singular values and masks of every factorised layer."""
+        return self._spectra(state.seeds)
+
+    @cached_property
+    def _spectra(self) -> Any:
+        return jax.jit(lambda seeds: Trainer.spectra(self, TrainState(seeds, *[jnp.zeros(())] * 4)))
+
+    @cached_property
+    def _plain(self) -> Any:
+        return jax.jit(self._learning.plain)
+
+    def _copied(self, layers: Plain) -> Plain:
+        return jax.tree.map(np.ascontiguousarray, jax.device_get(layers))
+
+    def _lagging(self, seeds: SeedState) -> Plain | None:
+        return self._copied(self._plain(seeds)) if self.settings.overlap else None
+
+    def evaluate(self, state: VectorState, evaluation: Any) -> dict[str, Any]:  # pyright: ignore
+        """Episodes without noise until enough have ended; means over those, one number per seed."""
+        run, width = self.experiment.run, min(SIDE_BY_SIDE, self.experiment.run.eval_episodes)
+        starts = episode_seeds(EVALUATION, self._seeds, int(evaluation), (width, run.eval_episodes))
+        act = functools.partial(Acting(self.learner), self._copied(self._plain(state.seeds)))
+        playing = play(self._rows(run.seeds * width), act, starts)
+        ended = first_ended(playing, run.seeds, run.eval_episodes)
+        return {name: np.array([np.mean([row[name] for row in rows]) for rows in ended]) for name in ended[0][0]}
+
+    def watch(self, state: VectorState, *, seed: int, number: int) -> tuple[list[Scene], float]:  # pyright: ignore
+        """One episode without noise as drawings and its return; no drawings where the environment has none."""
+        env = self._rows(1)
+        starts = episode_seeds(WATCHING, self._seeds[seed : seed + 1], number, (1, 1))
+        env.reset(np.arange(1), starts[0, 0])
+        first = env.scene(0)
+        if first is None:
+            return [], 0.0
+        layers = jax.tree.map(lambda leaf: leaf[None], seed_of(self._plain(state.seeds), seed))
+        scenes: list[Any] = [first]
+        for finished in play(env, functools.partial(Acting(self.learner), self._copied(layers)), starts):
+            scenes.append(env.scene(0))
+            if finished:
+                return scenes, finished[0].values["return"]
+        raise AssertionError("play never ends by itself")
+
+    def _rows(self, number: int) -> VectorEnv:
+        if number not in self.pool:
+            self.pool[number] = envs.make_vector(self.experiment.task, number)
+        return self.pool[number]
+
+    def replay_bytes(self) -> int:
+        """Memory of the rings of all seeds."""
+        return self.experiment.run.seeds * replay.nbytes(self.learner.empty_transition(), self.settings.buffer)
+
+    def close(self) -> None:
+        """Close all environments; nothing can be played afterwards."""
+        for env in (self.env, *self.pool.values()):
+            env.close()
+        self.pool.clear()
+
+
+def _counters(state: VectorState):
+    return (state.iteration, state.summed, state.updates, state.renewed)
