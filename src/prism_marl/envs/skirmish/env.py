@@ -163,7 +163,8 @@ def make_skirmish(variant: str) -> Skirmish:
     if found is None or found[1] not in RACES:
         known = [f"{race}_{n}_vs_{n}{tail}" for tail in ("", PUBLISHED) for n in (5, 10, 20) for race in RACES]
         raise UserError(
-            f"task: 'skirmish/{variant}' is not <terran|protoss|zerg>_<n>_vs_<m>[{PUBLISHED}]; {nearest(variant, known)}"
+            f"task: 'skirmish/{variant}' is not <{'|'.join(RACES)}>_<agents>_vs_<enemies>[{PUBLISHED}]; "
+            f"{nearest(variant, known)}"
         )
     sizes = {"agents": (int(found[2]), 2), "enemies": (int(found[3]), 1)}
     for name, (size, least) in sizes.items():

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.envs.skirmish import weapons
-from prism_marl.envs.skirmish.geometry import inside, pairs, part, settle
+from prism_marl.envs.skirmish.geometry import Pairs, inside, pairs, part, settle
 from prism_marl.envs.skirmish.script import retarget
 from prism_marl.envs.skirmish.state import State, Traits
 from prism_marl.envs.skirmish.units import (
@@ -16,7 +16,6 @@ from prism_marl.envs.skirmish.units import (
     ENERGY_RATE,
     JITTER,
     LOOPS,
-    MAP,
     SHIELD_RATE,
     SHIELD_WAIT,
     SUBSTEPS,
@@ -44,7 +43,7 @@ def advance(race: Race, traits: Traits, state: State, orders: Orders | None, key
         return _loop(race, traits, orders, carry, jitter), None
 
     start = (state, jnp.zeros(state.health.shape, bool))
-    (state, moving), _ = jax.lax.scan(loop, start, np.arange(SUBSTEPS, dtype=np.uint32))
+    (state, moving), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32))
     x, y = settle(state.x, state.y, state.health > 0, moving, traits)
     return state._replace(x=x, y=y)
 
@@ -63,7 +62,6 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
     near = aims & (gap <= traits.range + TOUCH)
     fires = near & (state.cooldown <= 0) & (traits.hits > 0)
 
-    # steering
     vx, vy = (jnp.sum(jnp.where(aim, way, 0.0), axis=1) for way in (between.dx, between.dy))
     if orders is not None:
         vx, vy = _walk(orders, state, vx, vy)
@@ -73,19 +71,7 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
     moving = go > 0
     px, py = part(between, alive, moving, traits)
 
-    # fighting
-    struck = fires[:, None] & aim
-    if race.fights_with("line"):
-        sweeps = _has(race, state, "line")[:, None]
-        struck = jnp.where(sweeps, fires[:, None] & weapons.line(between, aim, traits), struck)
-    if race.fights_with("burst"):
-        bomb = _has(race, state, "burst")
-        struck = (struck & ~bomb[:, None]) | weapons.burst(between, state.bursting, traits)
-    health, shield = weapons.harm(struck, state.health, state.shield, traits, race.shielded)
-    if race.fights_with("burst"):
-        health = jnp.where(fires & bomb, 0.0, health)  # bursts in the next loop, as if it had been killed
-        state = state._replace(bursting=bomb & alive & (health <= 0))
-    health = jnp.maximum(health, 0.0)
+    health, shield, bursting = _fight(race, traits, state, between, aim, fires)
     state = _recover(race, traits, state, health, shield, near[:, None] & aim)
     cooldown = state.cooldown + jnp.where(fires, traits.cooldown + jitter, 0.0)
     return state._replace(
@@ -93,7 +79,24 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
         y=inside(state.y + go * vy + py, traits.radius),
         cooldown=jnp.where(cooldown > 0, cooldown - 1, cooldown),  # what is left below 0 shortens the next wait
         target=target,
+        bursting=bursting,
     ), moving
+
+
+def _fight(
+    race: Race, traits: Traits, state: State, between: Pairs, aim: Bool[Array, "u u"], fires: Bool[Array, " u"]
+) -> tuple[Float[Array, " u"], Float[Array, " u"], Bool[Array, " u"]]:
+    """Health and shields after the attacks of one loop, and the banelings that died of them or by their own will."""
+    struck, bomb = fires[:, None] & aim, jnp.zeros_like(fires)
+    if race.fights_with("line"):
+        sweeps = _has(race, state, "line")[:, None]
+        struck = jnp.where(sweeps, fires[:, None] & weapons.line(between, aim, traits), struck)
+    if race.fights_with("burst"):
+        bomb = _has(race, state, "burst")
+        struck = (struck & ~bomb[:, None]) | weapons.burst(between, state.bursting, traits)
+    health, shield = weapons.harm(struck, state.health, state.shield, traits, race.shielded)
+    health = jnp.where(fires & bomb, 0.0, jnp.maximum(health, 0.0))  # it bursts in the next loop, as if killed
+    return health, shield, bomb & (state.health > 0) & (health <= 0)
 
 
 def _walk(orders: Orders, state: State, vx: Float[Array, " u"], vy: Float[Array, " u"]):
@@ -109,7 +112,7 @@ def _has(race: Race, state: State, shot: str) -> Bool[Array, " u"]:
     return state.kind == next(index for index, unit in enumerate(race.units) if unit.shot == shot)
 
 
-def _recover(race, traits: Traits, state: State, health, shield, reached: Bool[Array, "u u"]) -> State:
+def _recover(race: Race, traits: Traits, state: State, health, shield, reached: Bool[Array, "u u"]) -> State:
     """Healing, regeneration, shields and energy of those who still live."""
     energy, calm = state.energy, state.calm
     if race.fights_with("heal"):

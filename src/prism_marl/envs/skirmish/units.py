@@ -59,6 +59,7 @@ class Unit:
 
 
 # fmt: off
+# ruff: noqa: E501 - a table reads best with one unit a row
 #                 name        health shield armor damage bonus against   hits cooldown range speed radius  sight body    scale
 MARINE    = Unit("marine",       45,    0,    0,     6,    0, "none",     1,  0.861, 5.0,  2.25,  0.375,   9, "light",    15, hits_air=True)
 MARAUDER  = Unit("marauder",    125,    0,    1,    10,   10, "armored",  1,  1.5,   6.0,  2.25,  0.5625, 10, "armored",  25)
@@ -101,6 +102,9 @@ RACES: dict[str, Race] = {
     "protoss": Race("protoss", (STALKER, ZEALOT, COLOSSUS)),
     "zerg": Race("zerg", (ZERGLING, HYDRALISK, BANELING), never_alone=2),
 }
+
+
+MOST_HITS = max(unit.hits for race in RACES.values() for unit in race.units)
 
 
 def hit(attacker: Unit, target: Unit) -> float:

@@ -14,6 +14,7 @@ from prism_marl.envs.skirmish.units import (
     LINE_LENGTH,
     LINE_WIDTH,
     LOOPS,
+    MOST_HITS,
 )
 
 
@@ -43,13 +44,15 @@ def harm(
     if not shielded:
         return health - jnp.sum(jnp.where(struck, traits.through, 0.0), axis=0), shield
     damage = jnp.where(struck, traits.damage, 0.0)
-    twice = jnp.where(traits.hits == 2, 1.0, 0.0)
-    for attacker in range(health.size):
-        for each in (damage[attacker], damage[attacker] * twice[attacker]):
-            rest = jnp.maximum(each - shield, 0.0)
-            shield = jnp.maximum(shield - each, 0.0)
-            health = health - jnp.where(rest > 0, jnp.maximum(rest - traits.armor, LEAST_DAMAGE), 0.0)
-    return health, shield
+    attack = damage * traits.hits[:, None]
+    earlier = jnp.cumsum(attack, axis=0) - attack  # what has come before the row's attacker
+    lost = jnp.zeros_like(attack)
+    for number in range(MOST_HITS):
+        left = jnp.maximum(shield - earlier - number * damage, 0.0)
+        broken = jnp.maximum(damage - left, 0.0)  # of this hit
+        counts = (broken > 0) & (number < traits.hits)[:, None]
+        lost = lost + jnp.where(counts, jnp.maximum(broken - traits.armor, LEAST_DAMAGE), 0.0)
+    return health - jnp.sum(lost, axis=0), jnp.maximum(shield - jnp.sum(attack, axis=0), 0.0)
 
 
 def mend(
