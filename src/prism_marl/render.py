@@ -37,6 +37,8 @@ def scene_to_text(scene: Scene) -> str:
     columns, lines = max(1, round(scene.width / scale)), max(1, round(scene.height / scale))
     cells = [[""] * columns for _ in range(lines)]
     for shape in scene.shapes:
+        if not shape.glyph:
+            continue
         if shape.kind == "bar":
             for line, column in _crossed(shape, scale, lines, columns):
                 cells[line][column] = shape.glyph
@@ -140,6 +142,9 @@ def _draw_shape(draw: ImageDraw.ImageDraw, shape: Shape, unit: int) -> None:
         draw.line([(x, y), (x + right, y + down)], fill, max(1, round(2 * half)))
         for left, top in ((x, y), (x + right, y + down)):
             draw.ellipse((left - half, top - half, left + half, top + half), fill)
+        return
+    if shape.kind == "circle":
+        draw.ellipse(box, outline=fill, width=SMOOTH)
         return
     if shape.ring:
         gap = half + 2.5 * edge

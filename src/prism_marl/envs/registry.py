@@ -14,6 +14,7 @@ from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.shapes import smacv2_shape
+from prism_marl.envs.skirmish import RACES, make_skirmish
 from prism_marl.envs.vector import VectorEnv
 from prism_marl.errors import UserError, nearest
 from prism_marl.types import Env, EnvSpec
@@ -62,6 +63,12 @@ _FAMILIES: dict[str, Family] = {
         "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
         make_pettingzoo,
         host=True,
+    ),
+    "skirmish": Family(
+        "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published]",
+        tuple(f"skirmish/{race}_5_vs_5" for race in RACES),
+        "SMACv2's battles without StarCraft: its units, observations and rewards, our dynamics, in JAX",
+        make_skirmish,
     ),
     "smacv2": Family(
         "smacv2/<race>_5_vs_5",

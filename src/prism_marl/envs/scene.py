@@ -13,13 +13,13 @@ NOBODY = -2  # colour of what belongs to no agent
 class Shape:
     """One thing in the picture."""
 
-    kind: str  # "disc", "square", "cross" or "bar", which goes from (x, y) to (x + dx, y + dy)
+    kind: str  # "disc", "square", "cross", "circle" (a thin line) or "bar", which goes from (x, y) to (x + dx, y + dy)
     x: float
     y: float
     size: float  # full width in scene units; of a bar, its thickness
     colour: int  # index into the palette of the drawer: agents use their own index, food uses -1, scenery NOBODY
     label: str = ""  # short text inside the shape
-    glyph: str = "?"  # one character for the terminal
+    glyph: str = "?"  # one character for the terminal; none where "" is said
     ring: bool = False  # drawn with an outline: the agent is acting on something
     dx: float = 0.0  # of a bar
     dy: float = 0.0

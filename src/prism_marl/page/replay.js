@@ -1,4 +1,4 @@
-// Recorded episodes, drawn from scenes: discs, squares, crosses and bars on a board.
+// Recorded episodes, drawn from scenes: discs, squares, crosses, circles and bars on a board.
 
 function replaySection(section, run) {
   if (!run.replays.length) return false;
@@ -64,6 +64,8 @@ function paintShape([kind, x, y, size, colour, label, ring, dx, dy], unit) {
   if (ring) nodes.push(draw("circle", { cx: x, cy: y, r: half * 1.25, fill: "none", stroke: paint, "stroke-width": 0.06 * unit, "stroke-opacity": 0.75 }));
   if (kind === "bar") {
     nodes.push(draw("path", { d: `M${x} ${y}l${dx} ${dy}`, stroke: paint, "stroke-width": size, "stroke-linecap": "round" }));
+  } else if (kind === "circle") {
+    nodes.push(draw("circle", { cx: x, cy: y, r: half, fill: "none", stroke: paint, "stroke-width": 0.015 * unit, "stroke-opacity": 0.5 }));
   } else if (kind === "cross") {
     nodes.push(draw("path", { d: `M${x - half} ${y - half}l${size} ${size}m0 ${-size}l${-size} ${size}`, stroke: paint, "stroke-width": 0.09 * unit, "stroke-linecap": "round" }));
   } else if (kind === "square") {
@@ -71,7 +73,7 @@ function paintShape([kind, x, y, size, colour, label, ring, dx, dy], unit) {
   } else {
     nodes.push(draw("circle", { cx: x, cy: y, r: half, fill: paint }));
   }
-  if (label && kind !== "cross" && kind !== "bar") {
+  if (label && kind !== "cross" && kind !== "bar" && kind !== "circle") {
     nodes.push(draw("text", { x, y, "font-size": size * (label.length > 2 ? 0.34 : 0.52), fill: cssColour("--paper"), text: label }));
   }
   return nodes;
