@@ -1,0 +1,60 @@
+"""Prism's diversity term does what it is for: on a game that needs roles, masks part, and part more if asked to."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from prism_marl import envs
+from prism_marl.presets import preset
+from prism_marl.trainer import Trainer
+
+# Other tests are compiled fast and run slowly (conftest.py); here a program runs long enough to be worth compiling.
+OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+STEPS = (400, 1_200)
+
+
+def mask_distance(trainer: Trainer, state) -> float:
+    """Share of all directions in which two agents differ, mean over pairs, layers and seeds."""
+    shares = []
+    for _, on in jax.device_get(trainer.spectra(state)).values():
+        differ = np.asarray(on)[:, :, None] != np.asarray(on)[:, None]  # [seeds, m, m, r]
+        pairs = on.shape[1] * (on.shape[1] - 1)
+        shares.append(differ.sum(axis=(1, 2)).reshape(on.shape[0], -1) / pairs)
+    return float(np.concatenate(shares, axis=1).mean())
+
+
+def distances(**settings) -> list[float]:
+    """Mask distance of teams on roles/4 before training and at each of ``STEPS``."""
+    experiment = preset("roles/4", "prism")
+    sharing = replace(experiment.sharing, **settings)
+    trainer = Trainer(experiment.changed(sharing=sharing, run=replace(experiment.run, seeds=2)), envs.make("roles/4"))
+    state = jax.jit(trainer.init)()
+    advance = jax.jit(lambda state, goal: trainer.advance(state, goal, learn=True), donate_argnums=0)
+    advance = advance.lower(state, jnp.int32(0)).compile(OPTIMISED)
+    found = [mask_distance(trainer, state)]
+    for goal in STEPS:
+        state = advance(state, jnp.int32(goal))
+        found.append(mask_distance(trainer, state))
+    return found
+
+
+@pytest.fixture(scope="module")
+def by_coefficient() -> dict[float, list[float]]:
+    return {beta: distances(diversity=beta) for beta in (0.0, 1.0, 5.0)}
+
+
+def test_masks_part_during_training(by_coefficient):
+    start, middle, end = by_coefficient[5.0]
+    assert end > middle > start
+    assert end > start + 0.015
+
+
+def test_masks_part_more_with_a_larger_coefficient(by_coefficient):
+    assert by_coefficient[5.0][-1] > by_coefficient[1.0][-1] > by_coefficient[0.0][-1]
+
+
+def test_masks_stay_without_the_term(by_coefficient):
+    assert abs(by_coefficient[0.0][-1] - by_coefficient[0.0][0]) < 0.01
