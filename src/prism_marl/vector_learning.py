@@ -10,7 +10,7 @@ from prism_marl import replay
 from prism_marl.acting import Plain, plain
 from prism_marl.learners.matd3 import MATD3Learner
 from prism_marl.trainer import SeedState
-from prism_marl.transitions import Transition, distinct
+from prism_marl.transitions import NStep, Transition, distinct
 
 Counters = tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""], Int[Array, ""]]
 """Intervals, updates behind ``SeedState.sums``, critic updates, and the step of the latest fresh start of a critic."""
@@ -48,7 +48,7 @@ class Learning:
     def _metrics(self, state) -> list[str]:
         def both(state):
             ring = replay.empty(self.learner.empty_transition(), self.envs)
-            batch = self.learner.read(ring, jnp.zeros(1, jnp.int32), self.envs)
+            batch = self.learner.read(ring, self.learner.chains(ring, jnp.zeros(1, jnp.int32), self.envs))
             _, first = self.learner.update_critics(state, batch, jax.random.key(0))
             return first | self.learner.update_actors(state, batch, jnp.zeros((), jnp.int32))[1]
 
@@ -78,27 +78,33 @@ class Learning:
         settings, ring, steps = self.learner.settings, seeds.replay, iteration * self.interval
         keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, iteration), 3))(seeds.key)
         learner, renewed = self._renew(seeds.learner, keys[:, 0], steps, renewed)
-        # All places of the round at once: redrawing repeated ones is a loop that a GPU has to ask the host about.
-        shape = (settings.updates, settings.batch)
-        places = jax.vmap(lambda key, ring: distinct(key, ring.count, shape))(keys[:, 1], ring)
+        chains = jax.vmap(self._chains)(keys[:, 1], ring)
         noise = jax.vmap(lambda key: jax.random.split(key, settings.updates))(keys[:, 2])
 
         def one(carry, now):
             return self._update(carry, ring, steps, *now), None
 
-        along = (jnp.swapaxes(places, 0, 1), jnp.swapaxes(noise, 0, 1), updates + 1 + jnp.arange(settings.updates))
+        chains, noise = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
+        along = (chains, noise, updates + 1 + jnp.arange(settings.updates))
         (learner, sums), _ = jax.lax.scan(one, (learner, seeds.sums), along)
         seeds = SeedState(learner, ring, seeds.key, seeds.steps, sums)
         counters = (iteration, summed + settings.updates, updates + settings.updates, renewed)
         return seeds, counters, self.plain(seeds)
 
-    def _update(self, carry, ring, steps, places, keys, number):
+    def _chains(self, key, ring: replay.Replay[Transition]) -> NStep:
+        """Where all batches of a round come from, at once: redrawing repeated places is a loop that a GPU has to ask
+        the host about, and walking along chains is many small reads."""
+        settings = self.learner.settings
+        places = distinct(key, ring.count, (settings.updates, settings.batch))
+        return self.learner.chains(ring, places, self.envs)
+
+    def _update(self, carry, ring, steps, chains, keys, number):
         """One critic update of all seeds and, when it is time, one update of all actors.
 
         The branch stands outside ``vmap``: its question has one answer for all seeds, so only one side is computed.
         """
         learner, sums = carry
-        batch = jax.vmap(lambda ring, start: self.learner.read(ring, start, self.envs))(ring, places)
+        batch = jax.vmap(self.learner.read)(ring, chains)
         learner, metrics = jax.vmap(self.learner.update_critics)(learner, batch, keys)
         sums = sums | {name: sums[name] + value for name, value in metrics.items()}
         every = self.learner.settings.policy_freq

@@ -141,7 +141,8 @@ def test_a_batch_holds_the_first_and_the_last_observation_of_its_chains():
     items = Transition(jnp.zeros((8, 0, 5)), jnp.tile(rows[:, None], (1, 5)), jnp.zeros((8, 3, 2)), jnp.asarray(rows),
                        jnp.asarray(rows == 3), jnp.asarray(rows == 3), jnp.zeros((8, 0, 5)),
                        jnp.tile(rows[:, None] + 100, (1, 5)))  # fmt: skip
-    batch = learner.read(ring.add(items), jnp.asarray([1, 3, 4]), envs=2)
+    ring = ring.add(items)
+    batch = learner.read(ring, learner.chains(ring, jnp.asarray([1, 3, 4]), envs=2))
     assert_array_equal(batch.state[:, 0], [1, 3, 4])
     assert_array_equal(batch.next_state[:, 0], [103, 103, 106])
     assert_allclose(batch.reward, [1 + 0.9 * 3, 3, 4 + 0.9 * 6], rtol=1e-6)

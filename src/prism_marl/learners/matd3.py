@@ -19,7 +19,7 @@ from prism_marl.networks.mlp import MlpActor, mlp_actor
 from prism_marl.replay import Replay
 from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.sharing.nops import NoPS
-from prism_marl.transitions import Transition, n_step
+from prism_marl.transitions import NStep, Transition, n_step
 from prism_marl.types import EnvSpec
 
 AT_ONCE = 2**27  # numbers in the inputs of all agents together; beyond it agents are computed one after the other
@@ -199,10 +199,13 @@ class MATD3Learner:
             renewed=jnp.zeros((), jnp.int32),
         )
 
-    def read(self, ring: Replay[Transition], start: Int[Array, " b"], envs: int) -> Batch:
-        """The chains that begin at some places of the ring."""
-        chain = n_step(ring, start, envs=envs, steps=self.settings.n_step, gamma=self.settings.gamma)
-        held = ring.storage
+    def chains(self, ring: Replay[Transition], start: Int[Array, "*b"], envs: int) -> NStep:
+        """What follows from the steps at some places of the ring."""
+        return n_step(ring, start, envs=envs, steps=self.settings.n_step, gamma=self.settings.gamma)
+
+    def read(self, ring: Replay[Transition], chain: NStep) -> Batch:
+        """The observations and actions that belong to some chains."""
+        held, start = ring.storage, chain.start
         local, state = self.views.whole(held.local[start], held.state[start])
         next_local, next_state = self.views.whole(held.next_local[chain.last], held.next_state[chain.last])
         return Batch(local, state, held.action[start], chain.reward, chain.discount, next_local, next_state)

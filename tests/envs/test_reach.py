@@ -1,0 +1,85 @@
+"""The continuous diagnostic task: its rules, its ceilings, and what every vector environment promises."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from prism_marl import envs
+from prism_marl.envs.reach import HORIZON, points
+from prism_marl.errors import UserError
+
+
+def started(agents: int = 3, rows: int = 4):
+    env = envs.make_vector(f"reach/{agents}", rows)
+    env.reset(np.arange(rows), np.arange(rows) + 7)
+    return env
+
+
+def best(env) -> np.ndarray:
+    """Everybody at its own point."""
+    drift = env.observe().state[:, 0][:, None]
+    c = points(env.spec.agents)
+    return np.stack([c + 0.2 * drift, -c + 0.2 * drift], axis=-1).astype(np.float32)
+
+
+def test_spec_is_what_it_plays():
+    env = started()
+    spec, obs = env.spec, env.observe()
+    assert envs.is_vector("reach/3") and not envs.is_host("reach/3") and envs.describe("reach/3") == spec
+    assert spec.kind == "continuous" and spec.shared_observation
+    assert obs.state.shape == (4, spec.state) and obs.local.shape == (4, spec.agents, spec.observation)
+    assert_array_equal(obs.local, np.broadcast_to(obs.state[:, None], obs.local.shape))
+    assert obs.avail.all() and obs.avail.shape == (4, spec.agents, spec.actions)
+
+
+def test_perfect_play_earns_one_and_stands_still_until_the_clock():
+    env = started()
+    start = env.observe().state.copy()
+    for t in range(HORIZON):
+        step = env.step(best(env))
+        assert_allclose(step.reward, 1, atol=1e-6)
+        assert not step.terminated.any() and (step.truncated == (t == HORIZON - 1)).all()
+    assert_allclose(step.obs.state, start, atol=1e-5)
+
+
+@pytest.mark.parametrize("agents", [2, 3, 8])
+def test_the_best_common_action_earns_one_minus_the_variance(agents):
+    env = started(agents)
+    ceiling = 1 - points(agents).var()
+    common = np.broadcast_to(best(env).mean(axis=1, keepdims=True), (4, agents, 2))
+    assert_allclose(env.step(common).reward, ceiling, atol=1e-6)
+    worse = started(agents).step(common + np.float32(0.1))
+    assert (worse.reward < ceiling).all()
+
+
+def test_missing_moves_the_drift_until_the_episode_ends():
+    env = started()
+    before = env.observe().state[:, 0].copy()
+    step = env.step(best(env) + np.float32(0.3))
+    assert_allclose(step.obs.state[:, 0], before + 0.15, atol=1e-6)
+    assert_allclose(step.reward, 1 - 0.09, atol=1e-5)
+    for _ in range(HORIZON):
+        step = env.step(best(env) + np.float32(0.4))
+        assert not (step.terminated & step.truncated).any()
+        assert_array_equal(step.terminated, np.abs(step.obs.state[:, 0]) > 1)
+    assert step.terminated.all()
+
+
+def test_an_episode_depends_on_its_seed_and_restoring_continues_it():
+    env, action = started(), np.random.default_rng(0).uniform(-1, 1, (6, 4, 3, 2)).astype(np.float32)
+    env.step(action[0])
+    held = env.snapshot()
+    first = [env.step(a) for a in action[1:]]
+    env.reset(np.array([2]), np.array([9]))
+    assert env.observe().state[2, 0] == started().observe().state[2, 0]
+    other = envs.make_vector("reach/3", 4)
+    other.restore(held)
+    for step, again in zip(first, [other.step(a) for a in action[1:]], strict=True):
+        assert_array_equal(step.obs.state, again.obs.state)
+        assert_array_equal(step.reward, again.reward)
+
+
+@pytest.mark.parametrize("variant", ["", "x", "1", "1025", "-3"])
+def test_wrong_numbers_of_agents_are_refused(variant):
+    with pytest.raises(UserError, match="reach"):
+        envs.describe(f"reach/{variant}")

@@ -1,0 +1,284 @@
+"""The loop around MATD3: its schedule, its numbers whatever interrupts it, and every sharing method in it."""
+
+import functools
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from prism_marl import checkpoint, config, runner
+from prism_marl.acting import Acting, plain
+from prism_marl.experiment import Experiment
+from prism_marl.presets import preset
+from prism_marl.sharing import METHODS
+from prism_marl.sharing.footprint import footprint
+from prism_marl.vector_learning import Learning
+from prism_marl.vector_rollout import collect, draw, first_ended, play
+from tiny import final_state, same_arrays
+
+SMALL = {
+    "network.width": "8",
+    "learner.critic_width": "8",
+    "learner.n_critics": "2",
+    "learner.batch": "8",
+    "learner.buffer": "120",
+    "learner.warmup": "20",
+    "learner.train_interval": "5",
+    "learner.updates": "5",
+    "run.envs": "2",
+    "run.steps": "200",
+    "run.eval_every": "50",
+    "run.eval_episodes": "3",
+}
+
+
+def tiny(method: str = "prism", task: str = "reach/3", **changes: str) -> Experiment:
+    """The task's preset at a tiny size: intervals of ten steps, and a ring that wraps."""
+    experiment = preset(task, method)
+    for path, text in (SMALL | {name.replace("__", "."): text for name, text in changes.items()}).items():
+        experiment = experiment.with_option(path, text)
+    return experiment
+
+
+def rows(folder: Path, name: str = "eval") -> list[dict]:
+    path = folder / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# Schedule.
+
+
+@functools.cache
+def counting() -> Learning:
+    """The program of an interval whose updates only count themselves."""
+    learner = runner.make_trainer(tiny("fups", learner__policy_freq="2")).learner
+    return Learning(learner, envs=2)
+
+
+def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
+    """Five critic updates an interval; every second of them, across intervals, is followed by the actors."""
+    learning = counting()
+
+    def critics(self, state, batch, key):
+        return eqx.tree_at(lambda s: s.updates, state, state.updates + 1), {"loss": 1.0, "q": 0.0, "critic_loss": 1.0}
+
+    def actors(self, state, batch, step):
+        return eqx.tree_at(lambda s: s.renewed, state, state.renewed + 1), {"actor_loss": 3.0}
+
+    monkeypatch.setattr(type(learning.learner), "update_critics", critics)
+    monkeypatch.setattr(type(learning.learner), "update_actors", actors)
+    seeds = jax.jit(learning.init)(jnp.arange(2, dtype=jnp.uint32))
+    counters = tuple(jnp.zeros((), jnp.int32) for _ in range(4))
+    block = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), learning.block(2))
+    store, learn = jax.jit(learning.store), jax.jit(learning.learn)
+    seeds, counters = store(seeds, counters, block)
+    for number in (1, 2, 3):
+        seeds, counters, _ = learn(seeds, counters, block)
+        assert_array_equal(seeds.learner.updates, [5 * number] * 2)
+        assert_array_equal(seeds.learner.renewed, [5 * number // 2] * 2)
+        assert_array_equal(seeds.steps, [10 * (number + 1)] * 2)
+        assert [int(counter) for counter in counters] == [number + 1, 5 * number, 5 * number, 0]
+    assert_allclose(seeds.sums["loss"], 15)
+    assert_allclose(seeds.sums["actor_loss"], 3 * 2 * 7)  # twice the sum, because only one update in two adds to it
+
+
+def test_presets_give_fifty_updates_for_fifty_steps_of_all_environments():
+    for task in ("mamujoco/ant-4x2", "mamujoco/walker2d-2x3"):
+        settings = preset(task, "prism").learner
+        assert (settings.updates, settings.train_interval) == (50, 50)
+        assert settings.warmup / (settings.train_interval * preset(task, "prism").run.envs) == 20
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """The folder of a small finished run: Prism with revivals, two seeds."""
+    return runner.run(resumable(), tmp_path_factory.mktemp("vector") / "run")
+
+
+def resumable(**changes: str) -> Experiment:
+    return tiny(run__seeds="2", run__seed="5", sharing__reset_interval="60", sharing__threshold_shift="0", **changes)
+
+
+def test_a_run_warms_up_on_top_of_its_steps(finished):
+    steps = [row["step"] for row in rows(finished) if row["seed"] == 5]
+    assert steps == [0, 70, 120, 170, 220]
+    assert [row["seed"] for row in rows(finished)] == [5, 6] * 5
+    state = final_state(finished)
+    assert_array_equal(state["seeds.learner.updates"], [100, 100])  # half an update for each of 200 steps
+    assert int(state["updates"]) == 100 and int(state["iteration"]) == 22 and int(state["refreshed"]) == 120
+    assert_array_equal(state["seeds.replay.added"], [220, 220])
+    assert all(np.isfinite(value) for row in rows(finished, "train") for value in row.values())
+    assert "epsilon" not in rows(finished, "train")[0] and len(rows(finished, "train")) == 8
+
+
+# Whatever interrupts it.
+
+
+def command(experiment: Experiment, folder: Path) -> list[str]:
+    words = [sys.executable, "-m", "prism_marl.cli", "train", "--sharing", experiment.sharing.method]
+    for path, value, _ in config.options(experiment):
+        words += [f"--{path}", str(value)] if "." in path else []
+    return [*words, experiment.task, "--out", str(folder)]
+
+
+def killed(experiment: Experiment, folder: Path, moment: int) -> None:
+    """Kill the run once so many rows are written."""
+    process = subprocess.Popen(command(experiment, folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    give_up = time.monotonic() + 300
+    while len(rows(folder)) < moment:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(300) == -signal.SIGKILL
+    process.communicate()
+
+
+def test_a_killed_run_ends_with_the_same_bytes(finished, tmp_path):
+    folder = tmp_path / "run"
+    killed(resumable(), folder, int(np.random.default_rng().integers(4, 9)))
+    assert not (folder / "done").exists()
+    runner.run(resumable(), folder)
+    for name in ("eval.jsonl", "train.jsonl", "config.json"):
+        assert (folder / name).read_bytes() == (finished / name).read_bytes(), name
+    assert same_arrays(final_state(folder), final_state(finished))
+
+
+def advanced(experiment: Experiment, goals: list[int]) -> dict[str, np.ndarray]:
+    """A run that is cut at some steps, its state passing through a checkpoint's form and a new trainer each time."""
+    state = None
+    for goal in goals:
+        trainer = runner.make_trainer(experiment)
+        if state is None:
+            state = trainer.prepare(trainer.advance(trainer.init(), 20, learn=False))
+        else:
+            state = checkpoint.unflatten(state, trainer.shapes(), "test")
+        state = trainer.advance(state, goal, learn=True)
+        state = checkpoint.flatten(trainer.packed(state))
+    return state
+
+
+def test_overlap_lags_by_one_interval_and_does_not_depend_on_where_it_is_cut():
+    whole = advanced(tiny("fups", learner__overlap="true"), [60])
+    assert same_arrays(whole, advanced(tiny("fups", learner__overlap="true"), [30, 50, 60]))
+    first = advanced(tiny("fups", learner__overlap="true"), [30])
+    sequential = advanced(tiny("fups"), [30])  # nothing was learned before the first interval: no lag yet
+    assert all(np.array_equal(first[name], value) for name, value in sequential.items())
+    after = advanced(tiny("fups"), [60])
+    assert any(not np.array_equal(whole[name], value) for name, value in after.items())
+
+
+def test_a_checkpoint_holds_the_filled_part_of_the_ring():
+    experiment = tiny("fups")
+    trainer = runner.make_trainer(experiment)
+    state = trainer.advance(trainer.init(), 20, learn=False)
+    held = checkpoint.flatten(trainer.packed(state))
+    assert held["seeds.replay.storage.reward"].shape == (1, 20)
+    assert same_arrays(checkpoint.flatten(checkpoint.unflatten(held, trainer.shapes(), "x")), checkpoint.flatten(state))
+    assert held["simulator.drift"].dtype == np.float32 and trainer.shapes().seeds.replay.storage.reward.size == 120
+    wrong = held | {"seeds.replay.storage.reward": held["seeds.replay.storage.reward"].astype(np.float64)}
+    with pytest.raises(Exception, match="does not fit this experiment"):
+        checkpoint.unflatten(wrong, trainer.shapes(), "x")
+
+
+def test_the_host_keeps_numbers_that_a_device_would_round():
+    value = np.array([1 / 3])
+    assert checkpoint.unflatten({"a": value}, {"a": np.zeros(1)}, "x")["a"].dtype == np.float64
+
+
+# Playing.
+
+
+def test_transitions_are_those_of_the_environment():
+    """Each row follows its own chain: what comes next is the next observation, unless an episode ended there."""
+    trainer = runner.make_trainer(tiny("fups", learner__train_interval="25", run__seeds="2"))
+    trainer.init()
+    env, spec = trainer.env, trainer.env.spec
+    draws = draw(spec, range(2), 0, 25, 2, uniform=True)
+    assert np.abs(draws.noise).max() <= 1 and draws.noise.std() == pytest.approx(3**-0.5, rel=0.1)
+    block = collect(env, trainer.learner.empty_transition(), draws, None, 0.1)
+    assert block.local.shape == (2, 50, 0, 3) and block.state.shape == (2, 50, 3)
+    chain = jax.tree.map(lambda leaf: leaf.reshape(2, 25, 2, *leaf.shape[2:]), block)
+    assert_array_equal(chain.action, draws.noise)
+    assert chain.done.any() and not (chain.terminated & ~chain.done).any()
+    going = ~chain.done[:, :-1]
+    assert_array_equal(chain.next_state[:, :-1][going], chain.state[:, 1:][going])
+    assert (chain.next_state[:, :-1][~going] != chain.state[:, 1:][~going]).any(axis=-1).all()
+    again = draw(spec, range(1, 2), 0, 25, 2, uniform=True)
+    assert_array_equal(again.noise[0], draws.noise[1])  # a seed's numbers do not depend on its company
+    assert (draw(spec, range(2), 1, 25, 2, uniform=True).starts != draws.starts).mean() > 0.9
+
+
+def test_exploration_adds_noise_to_the_actors_and_stays_in_the_box():
+    trainer = runner.make_trainer(tiny("fups"))
+    trainer.init()
+    draws = draw(trainer.env.spec, range(1), 0, 5, 2, uniform=False)
+    constant = lambda local, state: np.full((1, 2, 3, 2), 0.9, np.float32)  # noqa: E731
+    block = collect(trainer.env, trainer.learner.empty_transition(), draws, constant, 0.1)
+    wanted = np.clip(0.9 + 0.1 * draws.noise, -1, 1).reshape(1, 10, 3, 2)
+    assert_allclose(block.action, wanted, atol=1e-6)
+    assert (block.action == 1).any()
+
+
+def test_evaluation_takes_the_first_episodes_to_end():
+    values = lambda number: {"return": float(number)}  # noqa: E731
+    script = [[(0, 1), (1, 2)], [], [(0, 3), (0, 4), (1, 5)], [(0, 6), (1, 7)], [(1, 8)]]
+    playing = iter([[type("F", (), {"seed": s, "values": values(v)})() for s, v in step] for step in script])
+    ended = first_ended(playing, 2, 3)
+    assert [[row["return"] for row in rows] for rows in ended] == [[1, 3, 4], [2, 5, 7]]
+    assert len(list(playing)) == 1  # no step more than needed
+
+
+def test_play_starts_the_next_episode_from_its_own_seed():
+    trainer = runner.make_trainer(tiny("fups"))
+    env, starts = trainer._rows(2), np.array([[[3, 4], [5, 6]]])
+    seen, over = [], 0
+    still = lambda local, state: np.zeros((1, 2, 3, 2), np.float32)  # noqa: E731
+    for finished in play(env, still, starts):
+        over += len(finished)
+        if finished:
+            seen += [(episode.seed, episode.values["length"]) for episode in finished]
+        if over >= 4:
+            break
+    assert len(seen) == 4 and all(seed == 0 and length <= 10 for seed, length in seen)
+
+
+# Every method.
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_without_nonsense(method):
+    """A few updates on reach/3; the actors on the host equal those on the device; the footprint counts the leaves."""
+    extra = {"sharing__pretraining": "10"} if method in ("seps", "adaps") else {}
+    extra |= {"sharing__switch_step": "30"} if method == "lorasa" else {}
+    extra |= {"sharing__critic_reset_interval": "30"} if method == "kaleidoscope" else {}
+    trainer = runner.make_trainer(tiny(method, **extra))
+    state = trainer.prepare(trainer.advance(trainer.init(), 30, learn=False))
+    before = jax.device_get(state.seeds.learner.online)
+    state = trainer.advance(state, 50, learn=True)
+    online = state.seeds.learner.online
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.seeds.learner) if leaf.dtype == np.float32)
+    assert all(np.isfinite(value).all() for value in state.seeds.sums.values())
+    assert not eqx.tree_equal(before.agent, jax.device_get(online.agent))
+    assert int(state.updates) == 10 and int(state.seeds.learner.renewed[0]) == (method == "kaleidoscope")
+
+    agent, learner = jax.tree.map(lambda leaf: leaf[0], online.agent), trainer.learner
+    drift = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    on_device = learner.actions(agent, jnp.zeros((4, 0, 3)), jnp.asarray(drift))
+    layers = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plain(agent, 3))
+    assert_allclose(Acting(learner)(layers, np.zeros((1, 4, 0, 3)), drift[None])[0], on_device, rtol=1e-4, atol=1e-5)
+
+    leaves = jax.tree.leaves(agent)
+    size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
+    assert size.parameters == sum(leaf.size for leaf in leaves) and size.bytes == sum(leaf.nbytes for leaf in leaves)
+    table = {row["method"]: row for row in runner.footprints(trainer.experiment)} if method == "prism" else {}
+    assert table.get(method, {"parameters": size.parameters})["parameters"] == size.parameters
