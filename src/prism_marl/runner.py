@@ -37,6 +37,8 @@ from prism_marl.trainer import Trainer, TrainState
 from prism_marl.vector_trainer import VectorTrainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
+# Networks are drawn once, and because SVDs run on the host that program cannot be cached: compile it fast.
+ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 ROW_FILES = ("eval", "train", "timing")
 
 
@@ -251,7 +253,8 @@ class _Session:
             if arguments:
                 self.trainer.warm(name, arguments[0])
         else:
-            program = jax.jit(functions[name], donate_argnums=donated).lower(*arguments).compile()
+            lowered = jax.jit(functions[name], donate_argnums=donated).lower(*arguments)
+            program = lowered.compile(ONCE if name == "init" and jax.default_backend() == "cpu" else None)
         self.compile_seconds += time.perf_counter() - started
         return program
 
