@@ -19,6 +19,9 @@ from prism_marl.envs.scene import Scene, Shape
 
 FloatArray = NDArray[np.float64]
 
+REPLAY_FRAMES = 201  # kept of an episode: all of 200 steps
+REPLAY_SHAPES = 20_000  # kept of all its frames together, about 1 MB of a page: swimmers have hundreds of rods
+
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
 
 
@@ -66,6 +69,13 @@ def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
     if limit < 2:
         return np.arange(count)[-limit:]
     return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
+
+
+def worth_keeping(frames: Sequence[Scene]) -> list[Scene]:
+    """The frames of a replay, evenly spaced where there are more than a page should carry."""
+    most = max((len(frame.shapes) for frame in frames), default=0)
+    limit = min(REPLAY_FRAMES, max(2, REPLAY_SHAPES // max(most, 1)))
+    return [frames[index] for index in evenly_spaced(len(frames), limit)]
 
 
 def number(value: object) -> float:

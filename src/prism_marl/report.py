@@ -21,13 +21,12 @@ import numpy as np
 
 from prism_marl import __version__, stats
 from prism_marl.plots import METHODS, dash_indices, method_style, run_labels
-from prism_marl.recordings import LayerSpectra, Replay, evenly_spaced
+from prism_marl.recordings import LayerSpectra, Replay, evenly_spaced, worth_keeping
 from prism_marl.results import Run, SeedCurve, load_runs, metric_names, on_common_grid
 
 SCRIPTS = ("core.js", "chart.js", "learning.js", "spectrum.js", "replay.js", "page.js")
 SPECTRA_FRAMES = 60
 SPECTRA_BYTES = 2_000_000  # for all runs of a page together
-REPLAY_FRAMES = 300
 MANY = 8  # with more runs than this each brings less detail
 _COUNTERS = ("episodes", "updates")  # numbers in an evaluation row that are not worth a curve
 
@@ -220,7 +219,7 @@ def _layer_data(layer: LayerSpectra, frames: np.ndarray, seeds: int) -> dict[str
 
 def _replay_data(replay: Replay) -> dict[str, Any]:
     frames = []
-    for scene in replay.frames[:REPLAY_FRAMES]:
+    for scene in worth_keeping(replay.frames):
         shapes = [
             [shape.kind, shape.x, shape.y, shape.size, shape.colour, str(shape.label)[:6], bool(shape.ring)]
             + ([shape.dx, shape.dy] if shape.kind == "bar" else [])

@@ -29,6 +29,7 @@ from prism_marl.experiment import Experiment
 from prism_marl.host_trainer import HostTrainer
 from prism_marl.machine import describe_machine, free_bytes
 from prism_marl.presets import method_settings
+from prism_marl.recordings import worth_keeping
 from prism_marl.render import scene_to_json
 from prism_marl.sharing import METHODS, role_layers
 from prism_marl.sharing.footprint import footprint
@@ -282,7 +283,8 @@ def write_replay(folder: Path, name: str, title: str, total: float, scenes: list
     """Keep an episode in the run folder, where the page finds it."""
     path = folder / "replays" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    content = {"title": title, "return": round(total, 4), "frames": [scene_to_json(scene) for scene in scenes]}
+    frames = [scene_to_json(scene) for scene in worth_keeping(scenes)]
+    content = {"title": title, "return": round(total, 4), "frames": frames}
     checkpoint.write_atomically(path, json.dumps(content).encode())
     return path
 

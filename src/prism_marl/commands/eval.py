@@ -1,5 +1,7 @@
 """``prism-marl eval``: what a trained team does, in numbers and in pictures."""
 
+import argparse
+import contextlib
 from pathlib import Path
 
 import jax
@@ -8,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from prism_marl import checkpoint
+from prism_marl.commands import filming
 from prism_marl.commands.arguments import Arguments, whole
 from prism_marl.errors import UserError
+from prism_marl.experiment import Experiment
 from prism_marl.machine import configure_jax
-from prism_marl.render import scene_to_text, write_gif
+from prism_marl.render import scene_to_text
 from prism_marl.runner import load_experiment, make_trainer
 from prism_marl.trainer import Trainer, TrainState
 
@@ -24,20 +28,31 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
     parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
     parser.add_argument("--render", help="FILE.gif, or 'text' to print the episode here")
+    parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
     found = parser.parse_strictly(argv)
+    seed = _check(found, load_experiment(found.run))
     configure_jax()
     trainer, state = load(found.run, found.episodes)
-    show_numbers(trainer, state)
+    with contextlib.closing(trainer):
+        show_numbers(trainer, state)
+        if found.render:
+            render(trainer, state, seed, found.episode, found.render, camera=found.camera)
+    return 0
+
+
+def _check(found: argparse.Namespace, experiment: Experiment) -> int:
+    """The index of the seed to watch; what cannot be shown is refused before a hundred episodes are played."""
+    if found.camera:
+        filming.check_camera(experiment.task, found.render)
+    first, last = experiment.run.seed, experiment.run.seed + experiment.run.seeds - 1
+    seed = first if found.seed is None else found.seed
     if found.render:
-        first = trainer.experiment.run.seed
-        seed = first if found.seed is None else found.seed
-        if not first <= seed < first + trainer.experiment.run.seeds:
-            last = first + trainer.experiment.run.seeds - 1
+        filming.check_target(found.render)
+        if not first <= seed <= last:
             raise UserError(f"--seed: this run has seeds {first} to {last}, not {seed}")
         if not 0 <= found.episode < 2**31:
             raise UserError(f"--episode: {found.episode} is outside 0 to {2**31 - 1}")
-        render(trainer, state, seed - first, found.episode, found.render)
-    return 0
+    return seed - first
 
 
 def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
@@ -69,16 +84,23 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
     Console().print(table)
 
 
-def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target: str) -> None:
+def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target: str, *, camera: bool = False) -> None:
     """Watch one episode."""
-    scenes, total = trainer.watch(state, seed=seed, number=episode)
-    if not scenes:
-        raise UserError(f"--render: '{trainer.experiment.task}' has no drawing; lbf tasks do")
-    console = Console()
-    if target == "text":
-        for scene in scenes:
-            console.print(scene_to_text(scene), highlight=False, markup=False)
-            console.print()
+    console, shown = Console(), ""
+    if camera:
+        pictures, total, steps = filming.film(trainer, state, seed, episode)
+        filming.write_film(pictures, Path(target))
     else:
-        write_gif(scenes, Path(target))
-    console.print(f"return {total:.3f} in {len(scenes) - 1} steps" + ("" if target == "text" else f": {target}"))
+        scenes, total = trainer.watch(state, seed=seed, number=episode)
+        if not scenes:
+            raise UserError(f"--render: '{trainer.experiment.task}' has no drawing; lbf and mamujoco tasks do")
+        steps = len(scenes) - 1
+        if target == "text":
+            kept = filming.thinned(scenes, filming.TEXT_FRAMES)
+            for scene in kept:
+                console.print(scene_to_text(scene), highlight=False, markup=False)
+                console.print()
+            shown = f" ({len(kept)} of {len(scenes)} pictures shown)" if len(kept) < len(scenes) else ""
+        else:
+            filming.write_film(filming.thinned(scenes, filming.FILM_FRAMES), Path(target))
+    console.print(f"return {total:.3f} in {steps} steps" + (shown if target == "text" else f": {target}"))

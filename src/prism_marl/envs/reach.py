@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
 
@@ -21,6 +22,7 @@ HORIZON = 10
 LEAN = 0.2  # how far the points follow the drift
 PUSH = 0.5  # how far the drift follows a miss
 START = 0.8  # the drift starts in [-START, START]
+SIDE = 24.0  # units of the picture
 
 
 def points(agents: int) -> np.ndarray:
@@ -35,6 +37,7 @@ class Reach:
         self.spec, self.number = reach_spec(str(agents)), number
         self.points = np.stack([points(agents), -points(agents)], axis=-1)
         self.drift, self.clock = np.zeros(number, np.float32), np.zeros(number, np.int32)
+        self._played = np.zeros((number, agents, 2), np.float32)  # only for those who look: no part of a snapshot
 
     def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
         """Start these rows at a drift that depends on the seed alone."""
@@ -53,6 +56,7 @@ class Reach:
 
     def step(self, action: np.ndarray) -> Step:
         """Reward, then the drift moves."""
+        self._played = np.array(action)
         miss = action - (self.points + LEAN * self.drift[:, None, None])
         reward = 1 - np.mean(miss**2, axis=(1, 2))
         self.drift = (self.drift + PUSH * np.mean(miss, axis=(1, 2))).astype(np.float32)
@@ -68,8 +72,25 @@ class Reach:
     def restore(self, snapshot: dict[str, np.ndarray]) -> None:
         self.drift, self.clock = snapshot["drift"].copy(), snapshot["clock"].copy()
 
-    def scene(self, row: int) -> None:
-        del row  # nothing to see
+    def scene(self, row: int) -> Scene:
+        """The plane of actions: a circle at each agent's point, and a disc where it played last."""
+        size = max(0.15, min(1.2, 12 / self.spec.agents))
+        wanted, played = self._place(self.points + LEAN * self.drift[row]), self._place(self._played[row])
+        circles = [Shape("circle", x, y, 1.6 * size, agent, glyph="o") for agent, (x, y) in enumerate(wanted)]
+        discs = [
+            Shape("disc", x, y, size, agent, glyph=chr(ord("A") + agent % 26))
+            for agent, (x, y) in enumerate(played)
+            if self.clock[row]  # nothing is played before the first step
+        ]
+        clock, drift = int(self.clock[row]), float(self.drift[row])
+        caption = f"step {clock}/{HORIZON}, drift {drift:.2f}"
+        numbers = {"step": float(clock), "drift": drift}
+        return Scene(SIDE, SIDE, (*circles, *discs), grid=False, caption=caption, extra=numbers)
+
+    @staticmethod
+    def _place(points: np.ndarray) -> list[list[float]]:
+        """Points of [-1, 1] in the picture, which leaves a margin; the second coordinate points up."""
+        return (SIDE / 2 + SIDE / 2.4 * points * [1, -1]).tolist()
 
     def close(self) -> None:
         """Nothing is held."""

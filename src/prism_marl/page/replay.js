@@ -19,7 +19,7 @@ function episode(replay, picker) {
   const facts = make("ul", { class: "plain" });
   let current = 0;
   const controls = player({
-    count: replay.frames.length, start: 0, delay: 230, label: "Step of the episode",
+    count: replay.frames.length, start: 0, delay: Math.max(50, Math.min(230, 20000 / replay.frames.length)), label: "Step of the episode",
     onFrame: (index) => {
       current = index;
       const frame = replay.frames[index];

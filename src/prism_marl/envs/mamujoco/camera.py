@@ -79,8 +79,7 @@ def _open(engine: Any, width: int, height: int) -> Any:
         packages = " or ".join(package for _, package in names)
         raise UserError(
             f"render: no graphics library for pictures without a window ({type(error).__name__}); install {packages} "
-            "and set MUJOCO_GL=egl or MUJOCO_GL=osmesa, or leave the camera out: the stick figure needs neither",
-            code=1,
+            "and set MUJOCO_GL=egl or MUJOCO_GL=osmesa, or leave the camera out: the stick figure needs neither"
         ) from error
     return screen
 
