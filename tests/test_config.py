@@ -217,6 +217,11 @@ TABLES = {
         "network.width": 64, "run.steps": 5_000_000, "run.envs": 4, "run.eval_every": 10_000, "run.eval_episodes": 32,
     },
     "mamujoco/ant-4x2": {
+        "learner.actor_lr": 0.0005, "learner.critic_lr": 0.001, "learner.gamma": 0.99, "learner.batch": 1_000,
+        "learner.buffer": 1_000_000, "learner.n_step": 5, "learner.policy_freq": 2, "learner.explore": 0.1,
+        "learner.target_noise": 0.2, "learner.target_clip": 0.5, "learner.tau": 0.005, "learner.n_critics": 5,
+        "learner.warmup": 10_000, "learner.train_interval": 50, "learner.updates": 50, "learner.critic_width": 256,
+        "learner.critic_layernorm": False, "learner.actor_q": "mean", "learner.overlap": False, "run.envs": 10,
         "network.width": 256, "run.steps": 10_000_000, "run.eval_every": 100_000, "run.eval_episodes": 40,
     },
 }  # fmt: skip
@@ -259,3 +264,36 @@ def test_variants_change_what_they_say_and_nothing_else():
     assert dataclasses.replace(control, td_lambda=0.6, half_loss=True) == paper.learner
     assert preset(LBF, "prism", "table").learner == dataclasses.replace(paper.learner, standardise_rewards=False)
     assert "'epymarl'" in refused(preset, LBF, "prism", "epymral")
+
+
+# Tuned values of the code base behind the robots: n_step and policy_freq.
+ROBOTS = {
+    "ant-4x2": (5, 2), "halfcheetah-2x3": (10, 2), "hopper-3x1": (5, 2), "walker2d-2x3": (20, 8),
+    "walker2d-6x1": (25, 2), "swimmer-10x2": (10, 2), "swimmer-128x2": (10, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_robots_have_their_tuned_values_or_the_tables(robot):
+    task = f"mamujoco/{robot}"
+    tuned, table = preset(task, "prism").learner, preset(task, "prism", "paper-table").learner
+    assert (tuned.n_step, tuned.policy_freq) == ROBOTS[robot]
+    assert dataclasses.replace(tuned, n_step=5, policy_freq=2) == table
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_robots_survive_json_and_explain_their_fields(method):
+    experiment = preset("mamujoco/walker2d-2x3", method).with_option("learner.overlap", "true")
+    experiment.validate()
+    assert Experiment.from_json(experiment.to_json()) == experiment
+    assert all(about for path, _, about in config.options(experiment) if "." in path)
+
+
+def test_variants_and_learners_that_do_not_fit_a_task_are_refused():
+    message = refused(preset, "mamujoco/ant-4x2", "prism", "epymarl")
+    assert "'epymarl' is not for 'mamujoco/ant-4x2', which is trained with matd3; try paper, paper_table" in message
+    assert "trained with qmix" in refused(preset, LBF, "prism", "paper_table")
+    robot, field = preset("mamujoco/ant-4x2", "prism"), BASE
+    assert "MATD3 needs continuous actions" in refused(field.changed(learner=robot.learner).validate)
+    assert "QMIX needs discrete actions" in refused(robot.changed(learner=field.learner).validate)
+    assert "nearest valid value is 1000002" in refused(robot.with_option("run.envs", "3").validate)

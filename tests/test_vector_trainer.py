@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from prism_marl import checkpoint, config, runner
+from prism_marl import checkpoint, config, replay, runner
 from prism_marl.acting import Acting, plain
 from prism_marl.experiment import Experiment
 from prism_marl.presets import preset
@@ -100,12 +100,13 @@ def test_presets_give_fifty_updates_for_fifty_steps_of_all_environments():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """The folder of a small finished run: Prism with revivals, two seeds."""
+    """The folder of a small finished run, two seeds, with resets of actors and of critics."""
     return runner.run(resumable(), tmp_path_factory.mktemp("vector") / "run")
 
 
 def resumable(**changes: str) -> Experiment:
-    return tiny(run__seeds="2", run__seed="5", sharing__reset_interval="60", sharing__threshold_shift="0", **changes)
+    resets = {"sharing__reset_interval": "60", "sharing__critic_reset_interval": "50", "sharing__threshold_shift": "0"}
+    return tiny("kaleidoscope", run__seeds="2", run__seed="5", **resets, **changes)
 
 
 def test_a_run_warms_up_on_top_of_its_steps(finished):
@@ -116,6 +117,8 @@ def test_a_run_warms_up_on_top_of_its_steps(finished):
     assert_array_equal(state["seeds.learner.updates"], [100, 100])  # half an update for each of 200 steps
     assert int(state["updates"]) == 100 and int(state["iteration"]) == 22 and int(state["refreshed"]) == 120
     assert_array_equal(state["seeds.replay.added"], [220, 220])
+    assert_array_equal(state["seeds.learner.renewed"], [4, 4])  # critics start afresh at 50, 100, 150 and 200
+    assert int(state["renewed"]) == 200
     assert all(np.isfinite(value) for row in rows(finished, "train") for value in row.values())
     assert "epsilon" not in rows(finished, "train")[0] and len(rows(finished, "train")) == 8
 
@@ -175,6 +178,15 @@ def test_overlap_lags_by_one_interval_and_does_not_depend_on_where_it_is_cut():
     assert all(np.array_equal(first[name], value) for name, value in sequential.items())
     after = advanced(tiny("fups"), [60])
     assert any(not np.array_equal(whole[name], value) for name, value in after.items())
+
+
+def test_a_robot_continues_where_it_stood():
+    """Hopper falls early, so episodes begin inside the stretch that is cut; its physics counts in float64."""
+    pytest.importorskip("mujoco")
+    robot = functools.partial(tiny, "fups", task="mamujoco/hopper-3x1", learner__n_step="3")
+    whole = advanced(robot(), [60])
+    assert whole["simulator.states"].dtype == np.float64 and whole["seeds.replay.storage.state"].any()
+    assert same_arrays(whole, advanced(robot(), [30, 40, 60]))
 
 
 def test_a_checkpoint_holds_the_filled_part_of_the_ring():
@@ -255,30 +267,58 @@ def test_play_starts_the_next_episode_from_its_own_seed():
 # Every method.
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_without_nonsense(method):
-    """A few updates on reach/3; the actors on the host equal those on the device; the footprint counts the leaves."""
-    extra = {"sharing__pretraining": "10"} if method in ("seps", "adaps") else {}
-    extra |= {"sharing__switch_step": "30"} if method == "lorasa" else {}
-    extra |= {"sharing__critic_reset_interval": "30"} if method == "kaleidoscope" else {}
-    trainer = runner.make_trainer(tiny(method, **extra))
-    state = trainer.prepare(trainer.advance(trainer.init(), 30, learn=False))
-    before = jax.device_get(state.seeds.learner.online)
-    state = trainer.advance(state, 50, learn=True)
-    online = state.seeds.learner.online
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.seeds.learner) if leaf.dtype == np.float32)
-    assert all(np.isfinite(value).all() for value in state.seeds.sums.values())
-    assert not eqx.tree_equal(before.agent, jax.device_get(online.agent))
-    assert int(state.updates) == 10 and int(state.seeds.learner.renewed[0]) == (method == "kaleidoscope")
+@functools.cache
+def played():
+    """A ring with random play on reach/3."""
+    trainer = runner.make_trainer(tiny("fups"))
+    trainer.init()
+    draws = draw(trainer.env.spec, range(1), 0, 60, 2, uniform=True)
+    block = collect(trainer.env, trainer.learner.empty_transition(), draws, None, 0.1)
+    ring = replay.empty(trainer.learner.empty_transition(), 120)
+    return ring.add(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), block))
 
-    agent, learner = jax.tree.map(lambda leaf: leaf[0], online.agent), trainer.learner
+
+def check(learner, state, agent) -> None:
+    """Finite numbers; the same actions on the host as on the device; a footprint that counts the leaves."""
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state) if leaf.dtype == np.float32)
     drift = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     on_device = learner.actions(agent, jnp.zeros((4, 0, 3)), jnp.asarray(drift))
     layers = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plain(agent, 3))
     assert_allclose(Acting(learner)(layers, np.zeros((1, 4, 0, 3)), drift[None])[0], on_device, rtol=1e-4, atol=1e-5)
-
     leaves = jax.tree.leaves(agent)
     size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
     assert size.parameters == sum(leaf.size for leaf in leaves) and size.bytes == sum(leaf.nbytes for leaf in leaves)
-    table = {row["method"]: row for row in runner.footprints(trainer.experiment)} if method == "prism" else {}
-    assert table.get(method, {"parameters": size.parameters})["parameters"] == size.parameters
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_without_nonsense(method):
+    learner, ring = runner.make_trainer(tiny(method)).learner, played()
+    state = before = learner.init(jax.random.key(0))  # not compiled: most of its small programs serve all methods
+    critics, actors = jax.jit(learner.update_critics), jax.jit(learner.update_actors)
+    for number in range(3):
+        batch = learner.read(ring, learner.chains(ring, jnp.arange(8) + 8 * number, 2))
+        state, metrics = critics(state, batch, jax.random.key(number))
+        state, more = actors(state, batch, jnp.int32(2_000_000 * number))  # lorasa changes phase on the way
+        assert all(np.isfinite(value) for value in (metrics | more).values())
+    assert not eqx.tree_equal(before.online.agent, state.online.agent)
+    check(learner, state, state.online.agent)
+
+
+def test_clusters_are_found_in_random_play_and_reach_the_targets():
+    trainer = runner.make_trainer(tiny("adaps", sharing__pretraining="10", sharing__ratio="0.3"))
+    state = trainer.prepare(trainer.advance(trainer.init(), 30, learn=False))
+    agent, target = (jax.tree.map(lambda leaf: leaf[0], nets.agent)
+                     for nets in (state.seeds.learner.online, state.seeds.learner.target))  # fmt: skip
+    assert int(state.prepared) == 1 and sorted(set(agent.clusters.tolist())) == [0, 1]
+    assert (~agent.fc1.mask).sum(axis=1).tolist() == [2, 2]  # floor(0.3 * 8) nodes of each cluster are off
+    assert_array_equal(target.clusters, agent.clusters)
+    assert_array_equal(target.fc1.mask, agent.fc1.mask)
+    check(trainer.learner, state.seeds.learner, agent)
+
+
+def test_spectra_are_recorded():
+    trainer = runner.make_trainer(tiny("prism", run__seeds="2"))
+    found = trainer.spectra(trainer.init())
+    assert {name: values.shape for name, (values, _) in found.items()} == {
+        "fc1": (2, 3, 6), "fc2": (2, 3, 8), "fc3": (2, 3, 2),
+    }  # fmt: skip

@@ -60,21 +60,15 @@ def distinct(key: Key[Array, ""], below: Int[Array, ""], shape: tuple[int, ...])
     unlike another, so every set is equally likely. In a large ring one or two rounds are enough.
     """
 
-    def draw(key):
-        return jax.random.randint(key, shape, 0, below)
+    places = jnp.broadcast_to(jnp.arange(shape[-1]), shape)
 
-    def repeats(numbers):
-        order = jnp.argsort(numbers, axis=-1, stable=True)
-        ranked = jnp.take_along_axis(numbers, order, axis=-1)
-        again = jnp.concatenate([jnp.zeros_like(ranked[..., :1], bool), ranked[..., 1:] == ranked[..., :-1]], axis=-1)
-        return jnp.take_along_axis(again, jnp.argsort(order, axis=-1), axis=-1)
-
-    def round_(carry):
+    def redraw(carry):
         numbers, again, key = carry
         key, key_draw = jax.random.split(key)
-        numbers = jnp.where(again, draw(key_draw), numbers)
-        return numbers, repeats(numbers), key
+        numbers = jnp.where(again, jax.random.randint(key_draw, shape, 0, below), numbers)
+        ranked, order = jax.lax.sort((numbers, places), is_stable=True, num_keys=1)
+        repeated = jnp.concatenate([jnp.zeros_like(ranked[..., :1]), ranked[..., 1:] == ranked[..., :-1]], axis=-1)
+        return numbers, jnp.put_along_axis(again, order, repeated.astype(bool), axis=-1, inplace=False), key
 
-    key, key_draw = jax.random.split(key)
-    numbers = draw(key_draw)
-    return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), round_, (numbers, repeats(numbers), key))[0]
+    start = (jnp.zeros(shape, jnp.int32), jnp.ones(shape, bool), key)
+    return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), redraw, start)[0]

@@ -53,7 +53,7 @@ def batch_of(seed: int = 0, spec: EnvSpec = SPEC) -> Batch:
 def started(learner: MATD3Learner):
     """Targets that differ from the online networks, masks (if any) that differ between agents, and singular vectors
     (if any) that are not orthonormal, so that no gradient is mere rounding."""
-    state = jax.jit(learner.init)(jax.random.key(0))
+    state = learner.init(jax.random.key(0))  # not compiled: most of its small programs serve all methods
     rng = np.random.default_rng(1)
 
     def drawn(path, leaf):
@@ -287,7 +287,7 @@ def test_kaleidoscopes_critics_get_fresh_thresholds_one_after_the_other():
             fresh = np.asarray(new.threshold)[number % 3]
             assert fresh.min() >= -20 and fresh.max() <= 0
         assert eqx.tree_equal(before.target, state.target) and eqx.tree_equal(before.online.agent, state.online.agent)
-    first = jax.jit(learner.init)(jax.random.key(0)).online
+    first = learner.init(jax.random.key(0)).online
     assert first.critics.fc2.threshold.max() > -5 > first.agent.fc2.threshold.max()
 
 
@@ -444,8 +444,8 @@ def test_many_agents_are_computed_one_after_the_other_with_the_same_numbers(monk
 
 def test_agents_with_observations_of_their_own():
     spec = EnvSpec("t", agents=3, observation=4, state=12, actions=2, roles=3, horizon=9, kind="continuous")
-    learner = MATD3(**SIZES).learner(METHODS["prism"](), spec, WIDTH)
-    state, batch = jax.jit(learner.init)(jax.random.key(0)), batch_of(spec=spec)
+    learner = MATD3(**SIZES).learner(METHODS["multihead"](), spec, WIDTH)
+    state, batch = learner.init(jax.random.key(0)), batch_of(spec=spec)
     state, metrics = jax.jit(learner.update_critics)(state, batch, jax.random.key(1))
     state, more = jax.jit(learner.update_actors)(state, batch, jnp.int32(0))
     assert all(np.isfinite(value) for value in (metrics | more).values())
