@@ -24,7 +24,8 @@ BAR, THIN = 0.18, 0.07  # thickness
 
 def draw(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
     """One moment; north is up. A thin line runs to whom a unit attacks or heals, a circle shows an agent's range."""
-    s: Any = State(*(leaf.tolist() for leaf in state))
+    plain: Any = (leaf.tolist() for leaf in state)
+    s: Any = State(*plain)
     n = len(s.last_action)
     theirs = race.units if mirror else tuple(unit.as_enemy() for unit in race.units)
     under: list[Shape] = []

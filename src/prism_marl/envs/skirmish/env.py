@@ -58,7 +58,8 @@ class Skirmish:
     @property
     def spec(self) -> EnvSpec:
         n, m, body = self.agents, self.enemies, 4 + self.table.shielded
-        ratios = [(unit.cooldown * LOOPS + max(JITTER)) / unit.state_cooldown for unit in self.table.units]
+        armed = [unit for unit in self.table.units if unit.cooldown]
+        ratios = [(unit.cooldown * LOOPS + max(JITTER)) / unit.state_cooldown for unit in armed]
         tail = PUBLISHED if self.enemy_visibility == "published" else ""
         return EnvSpec(
             name=f"skirmish/{self.race}_{n}_vs_{m}{tail}",
