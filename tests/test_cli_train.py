@@ -39,7 +39,7 @@ def prism_marl(capsys, monkeypatch, tmp_path):
         (["lfb/10x10-3p-3f"], [f"'{LBF}'"]),
         (["lbf/10x10-3p-3f\n\x1b[31m"], ["task"]),
         (["рой/4"], ["task"]),
-        (["smacv2/terran_5_vs_5"], ["footprint", "not played"]),
+        (["smacv2/terran_5_vs_5"], ["smacv2.git", "'skirmish/terran_5_vs_5'"]),
         (["mamujoco/ant-2x4"], ["mamujoco/ant-2x4", "'ant-4x2'"]),
         ([LBF, "--sharing", "prsim"], ["prsim", "'prism'"]),
         ([LBF, "--sharing"], ["--sharing"]),

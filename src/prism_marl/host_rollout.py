@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from prism_marl.envs.adapters import HostEnv
+from prism_marl.envs.adapters import Concurrent, HostEnv
 from prism_marl.learners.qmix import Episode, QMixLearner
 from prism_marl.rollout import Summary
 from prism_marl.types import Observation
@@ -29,6 +29,9 @@ class HostRollout:
         stored = learner.empty_episode()
         self.record: Any = jax.tree.map(lambda leaf: np.zeros((*shape, *leaf.shape), leaf.dtype), stored)
         for place, host in self._playing():
+            if isinstance(host, Concurrent):
+                host.begin_reset(int(starts[place]))
+        for place, host in self._playing():
             self._see(place, host.reset(int(starts[place])))
 
     @property
@@ -43,6 +46,9 @@ class HostRollout:
         self._store_observation(now)
         record.action[:, :, now], record.valid[:, :, now] = action, self.alive
         self.length += self.alive
+        for place, host in self._playing():
+            if isinstance(host, Concurrent):
+                host.begin_step(action[place])
         for place, host in self._playing():
             step: Any = host.step(action[place])
             over = step.terminated or step.truncated

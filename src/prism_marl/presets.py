@@ -150,6 +150,7 @@ _FAMILIES = {
     "lbforaging": _LBF,
     "skirmish": _SMACV2,
     "smacv2": _SMACV2,
+    "jaxmarl": _SMACV2,  # [C] SMAX is why it is there
     "mamujoco": _MAMUJOCO,
     "roles": _ROLES,
     "reach": _REACH,
@@ -197,7 +198,10 @@ def preset(task: str, method: str, variant: str = "paper") -> Experiment:
 def method_settings(task: str, method: str) -> Sharing:
     """A method's settings for a task."""
     cls = sharing.method(method)
-    return cls(**_entry(task).sharing.get(cls.method, {}))  # pyright: ignore[reportCallIssue]
+    settings = dict(_entry(task).sharing.get(cls.method, {}))
+    if "clusters" in settings:  # a small team cannot fill them all
+        settings["clusters"] = min(settings["clusters"], describe(task).agents)
+    return cls(**settings)  # pyright: ignore[reportCallIssue]
 
 
 def _entry(task: str) -> Preset:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from prism_marl.envs.adapters.base import HostEnv
+from prism_marl.envs.adapters.jaxmarl import make_jaxmarl
 from prism_marl.envs.adapters.lbforaging import make_lbforaging
 from prism_marl.envs.adapters.pettingzoo import make_pettingzoo
 from prism_marl.envs.adapters.rows import HostRows
+from prism_marl.envs.adapters.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.lbf import make_lbf
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.roles import make_roles
-from prism_marl.envs.shapes import smacv2_shape
 from prism_marl.envs.skirmish import RACES, make_skirmish
 from prism_marl.envs.vector import VectorEnv
 from prism_marl.errors import UserError, nearest
@@ -71,10 +72,18 @@ _FAMILIES: dict[str, Family] = {
         make_skirmish,
     ),
     "smacv2": Family(
-        "smacv2/<race>_5_vs_5",
-        ("smacv2/terran_5_vs_5", "smacv2/protoss_5_vs_5", "smacv2/zerg_5_vs_5"),
-        "sizes only, for `footprint`",
-        shape=smacv2_shape,
+        "smacv2/<terran|protoss|zerg>_<agents>_vs_<enemies>",
+        tuple(f"smacv2/{race}_5_vs_5" for race in RACES),
+        "the original package smacv2, for those who have StarCraft II; its sizes are known without",
+        make_smacv2,
+        shape=smacv2_spec,
+        host=True,
+    ),
+    "jaxmarl": Family(
+        "jaxmarl/<id or smax-scenario>[?<name>=<value>]",
+        (),  # building one imports JaxMARL, which is an extra
+        "any JaxMARL environment with discrete actions, such as jaxmarl/smax-smacv2_5_units",
+        make_jaxmarl,
     ),
     "mamujoco": Family(
         "mamujoco/<robot>-<agents>x<joints>",

@@ -1,5 +1,5 @@
 """Environments that live in Python: they keep their own state and speak numpy."""
 
-from prism_marl.envs.adapters.base import HostEnv
+from prism_marl.envs.adapters.base import Concurrent, HostEnv
 
-__all__ = ["HostEnv"]
+__all__ = ["Concurrent", "HostEnv"]

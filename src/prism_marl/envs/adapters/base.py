@@ -1,7 +1,7 @@
 """What the host loop asks of an environment that lives in Python."""
 
 import importlib
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +25,15 @@ class HostEnv(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Concurrent(Protocol):
+    """A ``HostEnv`` in a process of its own: all of them are told what to do before the first is waited for."""
+
+    def begin_reset(self, seed: int) -> None: ...
+
+    def begin_step(self, action: np.ndarray) -> None: ...
 
 
 def require(module: str, extra: str) -> Any:

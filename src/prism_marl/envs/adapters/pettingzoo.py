@@ -5,7 +5,6 @@ may only choose action 0, which then means nothing and is not passed on. Shorter
 smaller action sets with actions that are never legal, shorter action vectors with numbers that are ignored.
 """
 
-import ast
 import importlib
 import re
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 
 from prism_marl.envs.adapters.actions import read_actions
 from prism_marl.envs.adapters.base import observation, outcome, require
+from prism_marl.envs.adapters.settings import read_settings, with_setting
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
@@ -120,7 +120,7 @@ class PettingZoo:
             found = "fails" if state is None else f"has {state.size} numbers"
             raise UserError(
                 f"task: state() of '{self.spec.name}' gave {self.spec.state} numbers at first and {found} at step "
-                f"{self._clock}; use the joint observation instead: {_with(self.spec.name, 'state=joint')}",
+                f"{self._clock}; use the joint observation instead: {with_setting(self.spec.name, 'state=joint')}",
                 code=1,
             )
         return state
@@ -154,7 +154,7 @@ def make_pettingzoo(variant: str) -> PettingZoo:
             f"task: '{name}' must name a module with parallel_env, such as "
             "'pettingzoo/pettingzoo.butterfly.knights_archers_zombies_v11?max_cycles=200'"
         )
-    settings = _settings(name, query)
+    settings = read_settings(name, query)
     horizon = settings.pop("horizon", None)
     if horizon is not None and not (type(horizon) is int and 1 <= horizon <= LONGEST):
         raise UserError(f"task: horizon of '{name}' must be a whole number from 1 to {LONGEST}, such as horizon=200")
@@ -174,30 +174,6 @@ def make_pettingzoo(variant: str) -> PettingZoo:
             f"task: parallel_env of '{name}' refuses its settings ({reason}); change what follows '?'"
         ) from error
     return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint")
-
-
-def _settings(name: str, query: str) -> dict[str, Any]:
-    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false, none, and words for all else."""
-    found: dict[str, Any] = {}
-    for part in filter(None, query.split("&")):
-        key, equals, text = part.partition("=")
-        if not key.isidentifier() or not equals or not text or key in found:
-            raise UserError(
-                f"task: '{part}' in '{name}' is not name=value or comes twice; write ?max_cycles=25&horizon=25"
-            )
-        found[key] = _value(text)
-    return found
-
-
-def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-    return value if isinstance(value, int | float) else text
 
 
 def _module(name: str, path: str) -> Any:
@@ -232,9 +208,6 @@ def _horizon(name: str, env: Any, asked: int | None) -> int:
     told += [getattr(place, "max_cycles", None) for place in (env, inner)]
     found = next((value for value in (asked, *told) if value is not None), None)
     if not isinstance(found, int | np.integer) or not 1 <= found <= LONGEST:
-        raise UserError(f"task: '{name}' does not say how long an episode may last; write {_with(name, 'horizon=200')}")
+        better = with_setting(name, "horizon=200")
+        raise UserError(f"task: '{name}' does not say how long an episode may last; write {better}")
     return int(found)
-
-
-def _with(name: str, setting: str) -> str:
-    return f"'{name}{'&' if '?' in name else '?'}{setting}'"

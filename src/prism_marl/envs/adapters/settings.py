@@ -1,0 +1,35 @@
+"""Settings that follow the ``?`` of a task name."""
+
+import ast
+from typing import Any
+
+from prism_marl.errors import UserError
+
+
+def read_settings(name: str, query: str) -> dict[str, Any]:
+    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false, none, and words for all else."""
+    found: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, text = part.partition("=")
+        if not key.isidentifier() or not equals or not text or key in found:
+            raise UserError(
+                f"task: '{part}' in '{name}' is not name=value or comes twice; write ?max_cycles=25&horizon=25"
+            )
+        found[key] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def with_setting(name: str, setting: str) -> str:
+    """How to write a task with one more setting."""
+    return f"'{name}{'&' if '?' in name else '?'}{setting}'"
