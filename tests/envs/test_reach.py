@@ -83,3 +83,18 @@ def test_an_episode_depends_on_its_seed_and_restoring_continues_it():
 def test_wrong_numbers_of_agents_are_refused(variant):
     with pytest.raises(UserError, match="reach"):
         envs.describe(f"reach/{variant}")
+
+
+def test_the_drawing_shows_where_agents_should_have_played_and_where_they_did():
+    env = started()
+    before = env.scene(1)
+    assert [shape.kind for shape in before.shapes] == ["circle"] * 3 and before.caption.startswith("step 0/10")
+    env.step(best(env))
+    circles, discs = env.scene(1).shapes[:3], env.scene(1).shapes[3:]
+    assert [shape.kind for shape in discs] == ["disc"] * 3
+    for was, circle, disc in zip(before.shapes, circles, discs, strict=True):
+        assert_allclose([circle.x, circle.y], [was.x, was.y], atol=1e-5)
+        assert_allclose([circle.x, circle.y], [disc.x, disc.y], atol=1e-5)
+        assert circle.colour == disc.colour
+    env.reset(np.arange(1, 2), np.array([3]))
+    assert len(env.scene(1).shapes) == 3

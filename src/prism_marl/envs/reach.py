@@ -37,7 +37,8 @@ class Reach:
         self.spec, self.number = reach_spec(str(agents)), number
         self.points = np.stack([points(agents), -points(agents)], axis=-1)
         self.drift, self.clock = np.zeros(number, np.float32), np.zeros(number, np.int32)
-        self._played = np.zeros((number, agents, 2), np.float32)  # only for those who look: no part of a snapshot
+        # of the last step, only for those who look: no part of a snapshot
+        self._aim = self._played = np.zeros((number, agents, 2), np.float32)
 
     def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
         """Start these rows at a drift that depends on the seed alone."""
@@ -56,8 +57,8 @@ class Reach:
 
     def step(self, action: np.ndarray) -> Step:
         """Reward, then the drift moves."""
-        self._played = np.array(action)
-        miss = action - (self.points + LEAN * self.drift[:, None, None])
+        self._aim, self._played = self.points + LEAN * self.drift[:, None, None], np.array(action)
+        miss = action - self._aim
         reward = 1 - np.mean(miss**2, axis=(1, 2))
         self.drift = (self.drift + PUSH * np.mean(miss, axis=(1, 2))).astype(np.float32)
         self.clock = self.clock + 1
@@ -73,9 +74,10 @@ class Reach:
         self.drift, self.clock = snapshot["drift"].copy(), snapshot["clock"].copy()
 
     def scene(self, row: int) -> Scene:
-        """The plane of actions: a circle at each agent's point, and a disc where it played last."""
+        """The plane of actions: a circle at each agent's point, and a disc where it played in the step just made."""
         size = max(0.15, min(1.2, 12 / self.spec.agents))
-        wanted, played = self._place(self.points + LEAN * self.drift[row]), self._place(self._played[row])
+        aim = self._aim[row] if self.clock[row] else self.points + LEAN * self.drift[row]
+        wanted, played = self._place(aim), self._place(self._played[row])
         circles = [Shape("circle", x, y, 1.6 * size, agent, glyph="o") for agent, (x, y) in enumerate(wanted)]
         discs = [
             Shape("disc", x, y, size, agent, glyph=chr(ord("A") + agent % 26))
