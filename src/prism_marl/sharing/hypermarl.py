@@ -21,14 +21,14 @@ from prism_marl.sharing.base import (
 )
 from prism_marl.sharing.fups import SharedLinear, shared_linear
 from prism_marl.sharing.nops import IndependentLinear
+from prism_marl.sharing.orthonormal import random_orthogonal
 
 RELU_GAIN = 2**0.5
 
 
 def orthogonal(key: Key[Array, ""], count: int, fan_out: int, fan_in: int, gain: float):
     """Several independent matrices with orthonormal rows or columns, times a gain."""
-    draw = jax.nn.initializers.orthogonal(gain)
-    return jax.vmap(lambda key: draw(key, (fan_out, fan_in)))(jax.random.split(key, count))
+    return gain * jax.vmap(lambda key: random_orthogonal(key, fan_out, fan_in))(jax.random.split(key, count))
 
 
 class Hypernet(eqx.Module):
