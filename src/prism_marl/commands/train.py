@@ -21,7 +21,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("task", help="for example lbf/10x10-3p-3f; see `prism-marl list`")
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
-    parser.add_argument("--preset", default="paper", help="paper, or epymarl as a control (default: paper)")
+    parser.add_argument("--preset", default="paper", help="paper, or another of `prism-marl list` (default: paper)")
     parser.add_argument("--width", type=whole, help="hidden units, short for --network.width")
     for name in SHORT:
         parser.add_argument(f"--{name.replace('_', '-')}", type=whole, help=f"short for --run.{name}")

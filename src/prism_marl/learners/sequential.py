@@ -18,6 +18,8 @@ from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.base import Sharing
 from prism_marl.sharing.single import put_row, row
 
+AT_ONCE = 8  # agents that step side by side where their networks have nothing in common
+
 
 class Steps(NamedTuple):
     """What the sequence carries from one agent to the next."""
@@ -59,34 +61,46 @@ class Sequential:
         """``task(alone, now)`` is the loss of the agent whose part of ``agents`` is ``now``, given its network alone;
         ``agents`` is (indices, anything else per agent). Returns means of the metrics over agents."""
 
+        if self.sharing.separate_networks and start.actor.clusters is None:
+            return self._independent(start, task, agents, step)
+
         def turn(carry: Steps, now):
             return self._step(carry, task, now, step)
 
         end, metrics = jax.lax.scan(turn, start, agents)
         return end, jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), metrics)
 
+    def _independent(self, start: Steps, task, agents, step) -> tuple[Steps, dict[str, Array]]:
+        """One network for each agent: the order is of no account, so some agents step at once."""
+        trained, fixed = eqx.partition(start.actor, eqx.is_inexact_array)
+        first = jnp.zeros((), jnp.int32)
+
+        def one(now):
+            own, moments, now = now
+            own, moments = jax.tree.map(lambda leaf: leaf[None], (own, moments))
+            adam = jax.vmap(self._adam().update)
+            own, moments, _, metrics = self._adjust(adam, own, fixed, moments, start.balance, task, first, now, step)
+            return *jax.tree.map(lambda leaf: leaf[0], (own, moments)), metrics
+
+        trained, optimiser, metrics = jax.lax.map(one, (trained, start.optimiser, agents), batch_size=AT_ONCE)
+        metrics = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), metrics)
+        return Steps(eqx.combine(trained, fixed), optimiser, start.balance), metrics
+
     def _step(self, carry: Steps, task, now, step) -> tuple[Steps, dict[str, Array]]:
         identity = carry.actor.identity_of(now[0])
+        trained, fixed = eqx.partition(carry.actor, eqx.is_inexact_array)
         if not self.sharing.separate_networks:
-            trained, fixed = eqx.partition(carry.actor, eqx.is_inexact_array)
             trained, optimiser, balance, metrics = self._adjust(
                 self._adam().update, trained, fixed, carry.optimiser, carry.balance, task, identity, now, step
             )
             return Steps(eqx.combine(trained, fixed), optimiser, balance), metrics
-        whole, fixed = eqx.partition(carry.actor, eqx.is_inexact_array)
-        trained, moments, balance, metrics = self._adjust(
-            jax.vmap(self._adam().update),
-            row(whole, identity),
-            fixed,
-            row(carry.optimiser, identity),
-            carry.balance,
-            task,
-            jnp.zeros_like(identity),
-            now,
-            step,
+        own, moments = row((trained, carry.optimiser), identity)
+        first = jnp.zeros_like(identity)
+        own, moments, balance, metrics = self._adjust(
+            jax.vmap(self._adam().update), own, fixed, moments, carry.balance, task, first, now, step
         )
-        actor = eqx.combine(put_row(whole, trained, identity), fixed)
-        return Steps(actor, put_row(carry.optimiser, moments, identity), balance), metrics
+        trained, optimiser = put_row((trained, carry.optimiser), (own, moments), identity)
+        return Steps(eqx.combine(trained, fixed), optimiser, balance), metrics
 
     def _adjust(self, adam, trained, fixed, moments, balance, task, identity, now, step):
         def loss(trained):

@@ -276,5 +276,5 @@ def network_regularizers(network: Any) -> dict[str, Float[Array, ""]]:
     entries = sum(count for (_, count), _ in sums)
     pairs = max((m * (m - 1) for (_, count), m in sums if count), default=0)
     if entries and pairs:
-        terms["diversity"] = -sum((value for (value, _), _ in sums), jnp.zeros(())) / (pairs * entries)
+        terms["diversity"] = -sum((value for (value, _), _ in sums), jnp.zeros(())) / float(pairs * entries)
     return terms
