@@ -22,7 +22,7 @@ def figure(rows: Sequence[dict[str, Any]]) -> Figure:
         for axis, title, label, columns in zip(
             panels,
             ("Parameters of the actors", "Memory of an update", "Time of an update"),
-            ("numbers, masks included", "state (line), with temporaries (dots)", "milliseconds"),
+            ("numbers, masks included", "state (line), all that is needed (dots)", "milliseconds"),
             (("parameters", None), ("state_bytes", "needed_bytes"), ("update_ms", None)),
             strict=True,
         ):
@@ -30,12 +30,14 @@ def figure(rows: Sequence[dict[str, Any]]) -> Figure:
                 _line(axis, [row for row in rows if row["method"] == method], method, columns, layer)
             axis.set(title=title, xlabel="agents", ylabel=label, yscale="log")
             axis.set_xscale("log", base=2)
-            axis.xaxis.set_major_locator(FixedLocator(sorted({row["agents"] for row in rows})))
+            teams = sorted({row["agents"] for row in rows})
+            axis.set_xlim(teams[0] / 1.4, teams[-1] * 1.4)  # the same in all panels, whatever was refused
+            axis.xaxis.set_major_locator(FixedLocator(teams))
             axis.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
             axis.xaxis.set_minor_locator(NullLocator())
-        panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value, 1000, ("", "K", "M", "B"))))
-        units = (" B", " KiB", " MiB", " GiB", " TiB")
-        panels[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value, 1024, units)))
+        panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value, ("", "K", "M", "B"))))
+        units = (" B", " kB", " MB", " GB", " TB")  # powers of ten, because the ticks are
+        panels[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value, units)))
         handles = [line for line in panels[0].get_lines() if not str(line.get_label()).startswith("_")]
         made.legend(handles=handles, loc="outside lower center", ncols=len(METHODS))
     return made
@@ -63,8 +65,8 @@ def _across(places: list[tuple[float, float]]) -> tuple[list[float], list[float]
     return [x for x, _ in places], [y for _, y in places]
 
 
-def _short(value: float, step: int, units: tuple[str, ...]) -> str:
+def _short(value: float, units: tuple[str, ...]) -> str:
     power = 0
-    while value >= step and power < len(units) - 1:
-        value, power = value / step, power + 1
+    while value >= 1000 and power < len(units) - 1:
+        value, power = value / 1000, power + 1
     return f"{value:.3g}{units[power]}"
