@@ -142,7 +142,12 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
     learner=replace(_LBF.learner, epsilon_anneal=2_000, lr=3e-3, buffer=512, batch=64, target_interval=50),
     network=Net(width=32),
     run=Run(steps=6_000, envs=8, eval_every=2_000, eval_episodes=8),
-    sharing={"seps": {"pretraining": 512}, "adaps": {"pretraining": 512}},
+    sharing={
+        # Any number of steps does: no data makes two agents alike here, and k-means splits any unequal codes in two.
+        "seps": {"pretraining": 512},
+        "adaps": {"pretraining": 512},
+        "lorasa": {"switch_step": 3_000},  # both phases
+    },
 )
 
 _FAMILIES = {
