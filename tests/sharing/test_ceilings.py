@@ -123,8 +123,7 @@ def test_private_parts_alone_tell_agents_apart(method: str):
         def step(carry, _):
             trained, moments = carry
             gradient = jax.grad(lambda trained: -jnp.trace(jax.nn.log_softmax(scores(trained))))(trained)
-            updates, moments = optimiser.update(gradient, moments)
-            updates = sharing.constrain(updates, trained, jnp.int32(0))
+            updates, moments = optimiser.update(sharing.constrain(gradient, jnp.int32(0)), moments)
             return (eqx.apply_updates(trained, updates), moments), None
 
         (trained, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=600)

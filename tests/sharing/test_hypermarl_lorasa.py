@@ -81,9 +81,10 @@ def test_lorasa_by_hand():
 def test_two_phases(step, joint):
     sharing = LoRASA(switch_step=100, joint=joint)
     agent = jax.eval_shape(lambda: recurrent_agent(sharing, **SIZES, key=KEY))
-    updates = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), agent)
-    updates = sharing.constrain(updates, updates, jnp.asarray(float(step)))
-    for part in (updates.fc1, updates.gru.input, updates.gru.hidden, updates.fc2, updates.fc4):
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), agent)
+    gradient = sharing.constrain(ones, jnp.int32(step))
+    parts = (gradient.fc1, gradient.gru.input, gradient.gru.hidden, gradient.fc2, gradient.fc3, gradient.fc4)
+    for part in parts:
         shared_moves, adapters_move = joint or step < 100, joint or step >= 100
         for leaf in (part.shared.weight, part.shared.bias):
             assert_array_equal(leaf, float(shared_moves))

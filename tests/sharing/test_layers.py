@@ -159,12 +159,12 @@ def test_settings_are_valid_and_describe_themselves(name):
 
 
 @every_method
-def test_constrain_keeps_the_structure_of_updates(name):
+def test_constrain_keeps_the_structure_of_gradients(name):
     def traced(key):
         network = recurrent_agent(SETTINGS[name], **SIZES, key=key)
-        updates = eqx.filter(network, eqx.is_inexact_array)
-        constrained = SETTINGS[name].constrain(updates, updates, jnp.zeros((), int))
-        assert jax.tree.structure(constrained) == jax.tree.structure(updates)
+        gradient = eqx.filter(network, eqx.is_inexact_array)
+        constrained = SETTINGS[name].constrain(gradient, jnp.zeros((), int))
+        assert jax.tree.structure(constrained) == jax.tree.structure(gradient)
         return constrained
 
     jax.eval_shape(traced, jax.random.key(0))

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
-from prism_marl.learners import losses
+from prism_marl.learners import losses, phases
 from prism_marl.learners.balance import Balance, regularised
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mixer import mixer
@@ -221,11 +221,8 @@ class QMixLearner:
             return self._loss(eqx.combine(trainable, fixed), state.target, episode, state.balance)
 
         gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trainable)
-        updates: Any
+        gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(gradient.agent, step))
         updates, optimiser = self._optimiser().update(gradient, state.optimiser, trainable)
-        updates = eqx.tree_at(
-            lambda nets: nets.agent, updates, self.sharing.constrain(updates.agent, trainable.agent, step)
-        )
         online: Networks = eqx.combine(eqx.apply_updates(trainable, updates), fixed)
         target = self._follow(state.target, online, state.updates + 1)
         metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
@@ -272,7 +269,7 @@ class QMixLearner:
         return self.inputs.join(local, last, self.spec.actions), state, episode.action
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(optax.clip_by_global_norm(self.settings.clip), optax.adam(self.settings.lr, eps=1e-8))
+        return optax.chain(optax.clip_by_global_norm(self.settings.clip), phases.adam(self.settings.lr, self.sharing))
 
     def empty_episode(self) -> Episode:
         """Shapes and types of one stored episode."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from prism_marl.learners import phases
 from prism_marl.learners.balance import Balance, regularised
 from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.base import Sharing
@@ -42,7 +43,7 @@ class Sequential:
     lr: float
 
     def _adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.lr, eps=1e-8)
+        return phases.adam(self.lr, self.sharing)
 
     def init(self, actor: MlpActor) -> Any:
         """Moments before the first step: with an axis of identities where these are networks of their own."""
@@ -110,8 +111,7 @@ class Sequential:
             return total, (after, {"actor_loss": value, **terms})
 
         gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trained)
-        updates, moments = adam(gradient, moments)
-        updates = self.sharing.constrain(updates, trained, step)
+        updates, moments = adam(self.sharing.constrain(gradient, step), moments)
         return eqx.apply_updates(trained, updates), moments, balance, metrics
 
 

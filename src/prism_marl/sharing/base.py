@@ -183,6 +183,7 @@ class Sharing(abc.ABC):
     agent_id: ClassVar[bool] = True  # append a one-hot agent index to the input
     last_action: ClassVar[bool] = True  # append the last action where the task's preset asks for it
     unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
+    phased: ClassVar[bool] = False  # parts of the network start or stop learning on the way: see ``constrain``
     separate_networks: ClassVar[bool] = False  # identities have no number in common: all arrays are private
 
     @abc.abstractmethod
@@ -235,9 +236,9 @@ class Sharing(abc.ABC):
         """Give one identity a fresh start; called for one critic after the other, if ``critics`` has an interval."""
         return network
 
-    def constrain(self, updates: Network, network: Network, step: Int[Array, ""]) -> Network:
-        """Last word on the optimiser's updates, given the environment step: two-phase methods freeze parts here."""
-        return updates
+    def constrain(self, gradient: Network, step: Int[Array, ""]) -> Network:
+        """The gradient with zeros for what does not learn at this environment step; goes with ``phased``."""
+        return gradient
 
     def validate(self) -> None:  # noqa: B027 - most methods have nothing to check
         """Raise ``UserError`` for settings that cannot work."""

@@ -52,6 +52,7 @@ class LoRASA(Sharing):
     """Shared training up to ``switch_step``, per-agent adapters of rank r afterwards."""
 
     label: ClassVar[str] = "LoRASA"
+    phased: ClassVar[bool] = True
 
     method: Literal["lorasa"] = "lorasa"
     rank: int = 4  # r (official code)
@@ -74,19 +75,19 @@ class LoRASA(Sharing):
             scale=self.alpha / self.rank,
         )
 
-    def constrain(self, updates, network, step):
+    def constrain(self, gradient, step):
         """Before the switch the adapters stand still, after it the shared weights and biases do."""
         if self.joint:
-            return updates
+            return gradient
         adapting = jnp.asarray(step) >= self.switch_step
 
         def freeze(_, layer: LowRankLinear) -> LowRankLinear:
             return replace(
                 layer,
-                shared=jax.tree.map(lambda update: jnp.where(adapting, 0.0, update), layer.shared),
+                shared=jax.tree.map(lambda part: jnp.where(adapting, 0.0, part), layer.shared),
                 down=jnp.where(adapting, layer.down, 0.0),
                 up=jnp.where(adapting, layer.up, 0.0),
                 shift=jnp.where(adapting, layer.shift, 0.0),
             )
 
-        return map_layers(freeze, updates, LowRankLinear)
+        return map_layers(freeze, gradient, LowRankLinear)
