@@ -36,6 +36,17 @@ def pytest_unconfigure():
         shutil.rmtree(_made.pop(), ignore_errors=True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    """Compiled programs pile up over hundreds of tests; let go of them now and then, the folder still has them."""
+    yield
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    if pages * os.sysconf("SC_PAGE_SIZE") > 2 * 2**30:
+        import jax
+
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """The folder of a small finished run, made once. Nobody may change it."""
