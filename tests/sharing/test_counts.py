@@ -94,23 +94,45 @@ def test_gru_has_two_bias_vectors():
     assert footprint(network.gru).parameters == 6 * 16**2 + 6 * 16
 
 
-@pytest.mark.parametrize(
-    ("name", "per_agent"),
-    [  # a 7 x 5 layer has r = 5 and K = 2
-        ("spectrum_delta", 2),
-        ("random_spectrum", 2),
-        ("film", 2 * 7),
-        ("hypermarl", 4),
-        ("lorasa", 4 * (7 + 5) + 7),
-        ("nops", 7 * 5 + 7),
-    ],
-)
-def test_cost_of_one_more_identity(name, per_agent):
+COST = {  # numbers of one more identity in a hidden 7 x 5 layer, which has r = 5 and K = 2
+    "nops": 7 * 5 + 7,
+    "fups": 0,
+    "fups_id": 0,
+    "fups_id_svd": 0,
+    "seps": 7 * 5 + 7,
+    "snp": 7,
+    "adaps": 7,
+    "kaleidoscope": 7 * 5,
+    "prism": 2,
+    "hypermarl": 4,
+    "lorasa": 4 * (7 + 5) + 7,
+    "spectrum_delta": 2,
+    "random_spectrum": 2,
+    "film": 2 * 7,
+    "multihead": 0,
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_cost_of_one_more_identity(name):
     def layer(identities):
         build = METHODS[name]().linear
         return jax.eval_shape(
             lambda key: build(5, 7, identities=identities, key=key, kind="hidden", depth=1), jax.random.key(0)
         )
 
-    assert footprint(layer(4)).parameters - footprint(layer(3)).parameters == per_agent
-    assert footprint(layer(3)).private == 3 * per_agent
+    assert footprint(layer(4)).parameters - footprint(layer(3)).parameters == COST[name]
+    assert footprint(layer(3)).private == 3 * COST[name]
+
+
+@pytest.mark.parametrize(("build", "layers"), [(recurrent_agent, 3), (mlp_actor, 3)])
+def test_hypermarl_is_flat_in_the_number_of_agents(build, layers):
+    """An agent more is one vector of four numbers in each generated layer, whatever the width."""
+    sizes = {
+        agents: footprint(shapes(build, METHODS["hypermarl"](), (agents, 30, 5), 32, roles=1, last_action=False))
+        for agents in (2, 3, 1002)
+    }
+    assert sizes[3].parameters - sizes[2].parameters == layers * 4
+    assert sizes[1002].parameters - sizes[2].parameters == 1000 * layers * 4
+    assert sizes[2].shared == sizes[1002].shared
+    assert sizes[1002].parameters < 1.13 * sizes[2].parameters  # NoPS would need 501 times as many

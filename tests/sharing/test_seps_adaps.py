@@ -17,22 +17,22 @@ SIZES = {"inputs": 6, "actions": 3, "width": 20, "agents": TYPES.size, "roles": 
 KEYS = jax.random.split(jax.random.key(3))
 
 
-def random_experience(steps: int = 1000) -> Experience:
+def random_experience(steps: int = 1000, types: np.ndarray = TYPES) -> Experience:
     """Random actions move an agent of either type differently; every fifth row is rubbish and says so."""
     noise = np.random.default_rng(0)
-    local = noise.normal(size=(steps, TYPES.size, 5))
-    action = np.eye(3)[noise.integers(0, 3, (steps, TYPES.size))]
+    local = noise.normal(size=(steps, types.size, 5))
+    action = np.eye(3)[noise.integers(0, 3, (steps, types.size))]
     effect = noise.normal(size=(2, 5, 3))
-    after = local + np.einsum("aou,nau->nao", effect[TYPES], action)
-    valid = noise.uniform(size=(steps, TYPES.size)) > 0.2
+    after = local + np.einsum("aou,nau->nao", effect[types], action)
+    valid = noise.uniform(size=(steps, types.size)) > 0.2
     local = np.where(valid[..., None], local, 100.0)
     parts = (jnp.asarray(part, jnp.float32) for part in (local, action, after, noise.normal(size=steps)))
     return Experience(*parts, jnp.asarray(valid))
 
 
-def same_grouping(labels) -> bool:
+def same_grouping(labels, types: np.ndarray = TYPES) -> bool:
     labels = np.asarray(labels)
-    return np.array_equal(labels[:, None] == labels, TYPES[:, None] == TYPES)
+    return np.array_equal(labels[:, None] == labels, types[:, None] == types)
 
 
 @pytest.mark.parametrize(("sharing", "build"), [(SePS(), recurrent_agent), (AdaPS(), mlp_actor)])
@@ -63,6 +63,16 @@ def test_seps_has_one_network_per_cluster_and_no_id():
     assert network.gru.hidden.weight.shape == (3, 60, 20)
     assert network.clusters.shape == (6,)
     assert SePS.last_action and not SePS.agent_id
+
+
+def test_davies_bouldin_finds_the_number_of_planted_types():
+    """Ten agents of each type, which could be in up to nine clusters. With a few of each the index prefers clusters of
+    one, which it takes for perfectly tight; that is so in the official implementation, too."""
+    sharing, types = SePS(clusters=None), np.arange(20) % 2
+    experience = random_experience(600, types)
+    labels, centres = jax.jit(jax.vmap(lambda key: sharing.group(experience, key)))(KEYS)
+    assert centres.shape == (2, 9, 10)  # two seeds, room for nine
+    assert all(same_grouping(found, types) for found in labels)
 
 
 def test_open_number_of_clusters_leaves_room():
