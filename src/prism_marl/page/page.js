@@ -19,7 +19,7 @@ function headlineFacts(section) {
   }
   const size = run.footprint.find((row) => row.method === run.method);
   if (size) add("Parameters", short(size.parameters), Number.isFinite(size.private) ? `${percent(size.private / size.parameters)} of them private` : "");
-  if (Number.isFinite(run.timing.rate)) add("Speed", short(run.timing.rate) + "/s", `steps of all seeds; ${duration(run.timing.seconds)}${run.timing.compile > 0 ? ` and ${duration(run.timing.compile)} to compile` : ""}`);
+  if (Number.isFinite(run.timing.rate)) add("Speed", short(run.timing.rate) + "/s", `steps of all seeds; ${duration(run.timing.seconds)} of training${run.timing.compile > 0 ? `, ${duration(run.timing.compile)} to compile` : ""}`);
 }
 
 function footprintSection(section, run) {
