@@ -109,6 +109,8 @@ def test_masks_follow_centres():
     assert not hasattr(agent.fc1, "mask") and not hasattr(agent.fc4, "mask")
     again = prepare(agent, (labels, jnp.asarray(centres)), KEYS[0])
     assert_array_equal(again.fc2.mask, agent.fc2.mask)  # the projection is fixed
+    elsewhere = prepare(agent, (labels, jnp.asarray(3 * centres + 7)), KEYS[0])
+    assert_array_equal(elsewhere.fc2.mask, agent.fc2.mask)  # where codes lie and how large they are says nothing
 
 
 def test_actions_are_never_masked():
