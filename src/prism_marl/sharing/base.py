@@ -150,8 +150,11 @@ def _standing(value: Float[Array, "m *f"]) -> Float[Array, "m *f"]:
     """How many of the other rows lie below, minus how many lie above."""
     if value.shape[0] <= 32:  # one small fused kernel; sorting pays from here on
         return jnp.sum(jnp.sign(value[:, None] - value[None, :]), axis=1)
-    rank = jnp.argsort(jnp.argsort(value, axis=0), axis=0)
-    return (2 * rank - (value.shape[0] - 1)).astype(value.dtype)
+    rows = value.reshape(value.shape[0], -1)
+    order = jnp.argsort(rows, axis=0)
+    places = jnp.broadcast_to(2 * jnp.arange(rows.shape[0])[:, None] - (rows.shape[0] - 1), rows.shape)
+    standing = jnp.put_along_axis(jnp.zeros_like(rows), order, places.astype(rows.dtype), axis=0, inplace=False)
+    return standing.reshape(value.shape)
 
 
 class Experience(NamedTuple):
