@@ -1,7 +1,10 @@
 """Statistics against numbers worked out by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,6 +126,73 @@ def test_the_two_probabilities_sum_to_one(ours, theirs):
 def test_improvement_interval_of_a_clear_winner_is_certain():
     interval = stats.improvement_interval([5.0, 6.0, 7.0], [1.0, 2.0], seed=0)
     assert (interval.estimate, interval.low, interval.high) == (1.0, 1.0, 1.0)
+
+
+def test_improvement_over_tasks_is_the_mean_of_the_tasks():
+    # First task: all 3 x 1 pairs won. Second: (0 + 1/2) / 2. Pooling the seven seeds would give another number.
+    interval = stats.stratified_improvement([([5, 6, 7], [1]), ([1.0, 2.0], [2.0])], seed=0)
+    assert interval.estimate == pytest.approx((1.0 + 0.25) / 2)
+    # The first task never changes; the second is 0, 1/4 or 1/2 with probabilities 1/4, 1/2, 1/4.
+    assert (interval.low, interval.high) == pytest.approx((0.5, 0.75))
+
+
+def test_improvement_over_tasks_does_not_see_their_units():
+    small, large = ([0.1, 0.4, 0.2], [0.3, 0.2]), ([1000.0, 4000.0, 2000.0], [3000.0, 2000.0])
+    first = stats.stratified_improvement([small, small], seed=4)
+    assert stats.stratified_improvement([small, large], seed=4) == first
+
+
+def test_improvement_is_the_published_mann_whitney_statistic():
+    rng = np.random.default_rng(2)
+    ours, theirs = rng.integers(6, size=7).astype(float), rng.integers(6, size=5).astype(float)
+    statistic = scipy.stats.mannwhitneyu(ours, theirs, alternative="greater", method="asymptotic").statistic
+    assert stats.probability_of_improvement(ours, theirs) == pytest.approx(statistic / 35)
+
+
+def test_improvement_interval_over_all_resamples_of_two_and_two():
+    # Every one of the 4 x 4 resamples is equally likely; the drawn ones must have their percentiles.
+    ours, theirs = np.array([1.0, 3.0]), np.array([0.0, 2.0])
+    pairs = list(itertools.product(range(2), repeat=2))
+    exact = [stats.probability_of_improvement(ours[list(a)], theirs[list(b)]) for a in pairs for b in pairs]
+    interval = stats.improvement_interval(ours, theirs, seed=1, resamples=20_000, level=0.5)
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.percentile(exact, [25, 75])))
+
+
+def test_iqm_is_the_published_trimmed_mean():
+    values = np.random.default_rng(1).normal(size=(6, 11))
+    np.testing.assert_allclose(stats.interquartile_mean(values), scipy.stats.trim_mean(values, 0.25))
+    pooled = stats.bootstrap_interval([values[:2, 0], values[:, 1]], seed=0).estimate
+    assert pooled == pytest.approx(scipy.stats.trim_mean([*values[:2, 0], *values[:, 1]], 0.25))
+
+
+def test_interval_over_all_resamples_of_three_seeds():
+    # 27 equally likely resamples; with three seeds nothing is dropped, so the means are k/3.
+    exact = [np.mean(rows) for rows in itertools.product([0.0, 1.0, 2.0], repeat=3)]
+    interval = stats.bootstrap_interval([[0.0, 1.0, 2.0]], seed=0, resamples=stats.POINT_RESAMPLES, level=0.9)
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.percentile(exact, [5, 95])))
+
+
+def test_another_seed_gives_another_interval_and_its_level_sets_the_width():
+    values = np.random.default_rng(0).normal(size=9)
+    of = {
+        (seed, level): stats.bootstrap_interval([values], seed=seed, level=level)
+        for seed in (1, 2)
+        for level in (0.5, 0.95)
+    }
+    assert of[1, 0.95] != of[2, 0.95]
+    assert of[1, 0.95].low < of[1, 0.5].low < of[1, 0.5].high < of[1, 0.95].high
+
+
+def test_a_lost_seed_is_not_taken_for_the_best():
+    values = np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, np.nan]])
+    np.testing.assert_allclose(stats.interquartile_mean(values), [2.5, np.nan])
+    with pytest.raises(ValueError, match="not a number"):
+        stats.probability_of_improvement([1.0, np.nan], [0.0])
+
+
+def test_spectrum_distance_is_the_sum_of_differences():
+    spectrum = [[3.0, 1.0, 0.0], [3.0, 0.0, 0.5]]
+    np.testing.assert_allclose(stats.spectrum_distance(spectrum), [[0.0, 1.5], [1.5, 0.0]])
 
 
 def test_mask_distance_counts_only_maskable_directions():

@@ -26,13 +26,18 @@ class Interval(NamedTuple):
 
 
 def interquartile_mean(values: ArrayLike, axis: int = 0) -> Any:
-    """The mean of what is left after dropping the floor(n/4) smallest and the floor(n/4) largest values."""
+    """The mean of what is left after dropping the floor(n/4) smallest and the floor(n/4) largest values.
+
+    A value that is not a number makes the result one: it would sort to the end and be dropped as if it were the best.
+    """
     ordered = np.sort(np.asarray(values, dtype=float), axis=axis)
     count = ordered.shape[axis]
     if count == 0:
         raise ValueError("the interquartile mean of no values is not defined")
     cut = count // 4
-    return np.take(ordered, np.arange(cut, count - cut), axis=axis).mean(axis=axis)
+    mean = np.take(ordered, np.arange(cut, count - cut), axis=axis).mean(axis=axis)
+    unknown = np.isnan(np.take(ordered, -1, axis=axis))
+    return np.where(unknown, np.nan, mean) if unknown.any() else mean
 
 
 def bootstrap_interval(
@@ -108,12 +113,33 @@ def improvement_interval(
     level: float = 0.95,
 ) -> Interval:
     """Probability of improvement with its percentile bootstrap interval; each side is redrawn on its own."""
-    wins = _win_table(ours, theirs)
+    return stratified_improvement([(ours, theirs)], seed=seed, resamples=resamples, level=level)
+
+
+def stratified_improvement(
+    tasks: Sequence[tuple[ArrayLike, ArrayLike]],
+    *,
+    seed: int,
+    resamples: int = CURVE_RESAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """Probability of improvement on a task drawn at random: the mean over tasks, with its bootstrap interval.
+
+    Each task is a pair (ours, theirs) of final values. Seeds are compared and redrawn inside their task, so a task with
+    many seeds or large returns weighs no more than another.
+    """
+    if not tasks:
+        raise ValueError("the probability of improvement needs at least one task")
     rng = np.random.default_rng(seed)
+    tables = [_win_table(ours, theirs) for ours, theirs in tasks]
+    resampled = np.mean([_redrawn_means(table, resamples, rng) for table in tables], axis=0)
+    return _percentiles(float(np.mean([table.mean() for table in tables])), resampled, level)
+
+
+def _redrawn_means(wins: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
     rows = rng.integers(wins.shape[0], size=(resamples, wins.shape[0]))
     columns = rng.integers(wins.shape[1], size=(resamples, wins.shape[1]))
-    resampled = wins[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
-    return _percentiles(float(wins.mean()), resampled, level)
+    return wins[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
 
 
 def _win_table(ours: ArrayLike, theirs: ArrayLike) -> FloatArray:
@@ -121,7 +147,9 @@ def _win_table(ours: ArrayLike, theirs: ArrayLike) -> FloatArray:
     x, y = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if x.size == 0 or y.size == 0:
         raise ValueError("both sides need at least one seed")
-    return (np.sign(x[:, None] - y[None, :]) + 1.0) / 2.0
+    if np.isnan(x).any() or np.isnan(y).any():
+        raise ValueError("a value that is not a number can neither win nor lose; leave that seed out and say so")
+    return (x[:, None] > y[None, :]) + 0.5 * (x[:, None] == y[None, :])
 
 
 def mask_distance(mask: ArrayLike, common: int = 0) -> FloatArray:
@@ -133,6 +161,12 @@ def mask_distance(mask: ArrayLike, common: int = 0) -> FloatArray:
     if own.shape[-1] == 0:
         return np.zeros((*own.shape[:-1], own.shape[-2]))
     return (own[..., :, None, :] != own[..., None, :, :]).mean(axis=-1)
+
+
+def spectrum_distance(spectrum: ArrayLike) -> FloatArray:
+    """L1 distance between the masked singular values of every two identities: ``[..., m, r]`` to ``[..., m, m]``."""
+    values = np.asarray(spectrum, dtype=float)
+    return np.abs(values[..., :, None, :] - values[..., None, :, :]).sum(axis=-1)
 
 
 def mean_pairwise(distance: ArrayLike) -> Any:
