@@ -218,7 +218,7 @@ def test_forty_runs_are_drawn_quickly_and_stay_small(tmp_path):
 def test_a_replay_written_by_the_runner_is_shown(tmp_path):
     from prism_marl.envs.scene import Scene, Shape
     from prism_marl.recordings import load_replays
-    from prism_marl.runner import write_replay
+    from prism_marl.run_folder import write_replay
 
     scene = Scene(5, 5, (Shape("disc", 1.5, 2.5, 0.8, 0, "2", "A"),), caption="step 0")
     write_replay(tmp_path, "seed-0", "greedy episode", 1.0, [scene, scene])

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import checkpoint, config, runner
+from prism_marl import checkpoint, config, run_folder, runner
 from prism_marl.errors import UserError
 from prism_marl.sinks import Quiet
 from prism_marl.trainer import Trainer
@@ -204,4 +204,4 @@ def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="cannot be written"):
         runner.run(foraging(), tmp_path / "file" / "run")
     with pytest.raises(UserError, match="is not a run folder"):
-        runner.load_experiment(tmp_path)
+        run_folder.load_experiment(tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prism_marl import checkpoint, cli, runner
+from prism_marl import checkpoint, cli, run_folder, runner
 from prism_marl.commands import eval, filming
 from prism_marl.envs.mamujoco import camera
 from prism_marl.envs.scene import Scene, Shape
@@ -61,7 +61,7 @@ def begun(experiment: Experiment, folder: Path) -> Path:
     with contextlib.closing(checkpoint.Writer(folder / "checkpoints")) as writer:
         writer.save(0, trainer.packed(state), {})
     scenes, total = trainer.watch(state, seed=0, number=0)
-    runner.write_replay(folder, "seed-0", "greedy episode", total, scenes)
+    run_folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
     return folder
 
 

@@ -7,13 +7,11 @@ because each piece ends on a whole iteration.
 """
 
 import contextlib
-import fcntl
-import json
 import math
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from prism_marl import checkpoint, envs
-from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
 from prism_marl.host_trainer import HostTrainer
-from prism_marl.machine import describe_machine, free_bytes
-from prism_marl.presets import method_settings
-from prism_marl.recordings import worth_keeping
-from prism_marl.render import scene_to_json
-from prism_marl.sharing import METHODS, role_layers
-from prism_marl.sharing.footprint import footprint
+from prism_marl.machine import free_bytes
+from prism_marl.programs import Programs
+from prism_marl.run_folder import locked, write_config, write_replay, write_spectra
+from prism_marl.sharing import role_layers
 from prism_marl.sinks import Monitor, Quiet, Rows
 from prism_marl.trainer import Trainer, TrainState
 from prism_marl.vector_trainer import VectorTrainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
-# Networks are drawn once, and because SVDs run on the host that program cannot be cached: compile it fast.
-ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 ROW_FILES = ("eval", "train", "timing")
 
 
@@ -48,11 +41,12 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
     experiment.validate()
     trainer = make_trainer(experiment)
     like = _check_memory(trainer)
-    with contextlib.closing(trainer), _locked(folder), _stop_signals() as stop:
-        _write_config(experiment, folder)
+    with contextlib.closing(trainer), locked(folder), _stop_signals() as stop:
+        write_config(experiment, folder)
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints")) as writer:
-            _Session(trainer, folder, monitor or Quiet(), stop, writer, like).run()
+            monitor = monitor or Quiet()
+            _Session(trainer, folder, monitor, stop, writer, like, Programs(trainer, monitor)).run()
     return folder
 
 
@@ -81,9 +75,8 @@ class _Session:
     stop: Stop
     writer: checkpoint.Writer
     like: TrainState  # shapes only
+    programs: Programs
     evaluation: int = 0  # number of the next evaluation
-    compiled: dict[str, Any] = field(default_factory=dict)
-    compile_seconds: float = 0.0
     rate: float = 0.0
     shown: str = ""
 
@@ -105,7 +98,7 @@ class _Session:
         """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
         sharing, warmup = self.trainer.experiment.sharing, self.trainer.warmup
         total = warmup + self.trainer.experiment.run.steps
-        started, before, spent = time.perf_counter(), self._steps(state), self.compile_seconds
+        started, before, spent = time.perf_counter(), self._steps(state), self.programs.seconds
         while True:
             now, pretraining = self._steps(state).min(), min(warmup + sharing.pretraining_steps(), total)
             if now >= pretraining and not int(state.prepared):
@@ -122,14 +115,14 @@ class _Session:
             state = self._piece(state, min(stop for stop in stops if stop > now), learn=learning)
         steps = int((self._steps(state) - before).sum())
         if steps:
-            seconds = time.perf_counter() - started - (self.compile_seconds - spent)
+            seconds = time.perf_counter() - started - (self.programs.seconds - spent)
             self._rows("timing").append([self._timing(steps, seconds)])
         return state
 
     def _piece(self, state: TrainState, goal: int, *, learn: bool) -> TrainState:
         steps = self._steps(state)
         aim = min(goal, int(steps.min() + max(self.rate * PIECE_SECONDS / steps.size, 64)))
-        call = self._program("learn" if learn else "collect", state, jnp.int32(aim))
+        call = self.programs.get("learn" if learn else "collect", state, jnp.int32(aim))
         started = time.perf_counter()
         state = jax.block_until_ready(call(state, jnp.int32(aim)))
         after = self._steps(state)
@@ -186,18 +179,10 @@ class _Session:
 
     def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
         found = jax.device_get(self._call("spectra", state))
-        if not found:
-            return
-        layers: dict[str, Any] = role_layers(self.like.seeds.learner.online.agent)
-        tensors, metadata = {}, {"evaluation": str(self.evaluation), "steps": json.dumps(steps.tolist())}
-        for name, (values, on) in found.items():
-            tensors[f"{name}.spectrum"] = np.ascontiguousarray(values, np.float32)
-            tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
-            metadata[f"common.{name}"] = str(layers[name].s.shape[-1] - layers[name].masked)
-        folder = self.folder / "spectra"
-        folder.mkdir(exist_ok=True)
-        path = folder / f"{self.evaluation:06d}.safetensors"
-        checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata))
+        if found:
+            layers: dict[str, Any] = role_layers(self.like.seeds.learner.online.agent)
+            common = {name: layers[name].s.shape[-1] - layers[name].masked for name in found}
+            write_spectra(self.folder, self.evaluation, steps.tolist(), found, common)
 
     def _write_replay(self, state: TrainState) -> None:
         """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode
@@ -229,38 +214,8 @@ class _Session:
         number = 1000 * int(state.iteration) + min(self.evaluation, 999)
         self.writer.save(number, self.trainer.packed(state), {"evaluation": self.evaluation, "sizes": sizes})
 
-    def _program(self, name: str, *arguments: Any) -> Any:
-        """Compile once, ahead of time, so that compilation never hides in a speed."""
-        if name not in self.compiled:
-            self.compiled[name] = self._compile(name, arguments)
-        return self.compiled[name]
-
-    def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        functions = {
-            "init": lambda: self.trainer.init(),
-            "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
-            "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
-            "evaluate": self.trainer.evaluate,
-            "prepare": self.trainer.prepare,
-            "refresh": self.trainer.refresh,
-            "spectra": self.trainer.spectra,
-        }
-        if name == "learn":
-            self.monitor.note("compiling ...")
-        donated = (0,) if name in ("learn", "collect", "prepare", "refresh") else ()
-        started = time.perf_counter()
-        if name in self.trainer.eager:
-            program = functions[name]
-            if arguments:
-                self.trainer.warm(name, arguments[0])
-        else:
-            lowered = jax.jit(functions[name], donate_argnums=donated).lower(*arguments)
-            program = lowered.compile(ONCE if name == "init" and jax.default_backend() == "cpu" else None)
-        self.compile_seconds += time.perf_counter() - started
-        return program
-
     def _call(self, name: str, *arguments: Any) -> Any:
-        return self._program(name, *arguments)(*arguments)
+        return self.programs.get(name, *arguments)(*arguments)
 
     def _rows(self, name: str) -> Rows:
         return Rows(self.folder / f"{name}.jsonl")
@@ -271,22 +226,12 @@ class _Session:
             "steps": steps,
             "seconds": round(seconds, 3),
             "steps_per_second": round(steps / max(seconds, 1e-9), 1),
-            "compile_seconds": round(self.compile_seconds, 2),
+            "compile_seconds": round(self.programs.seconds, 2),
         }
 
     @staticmethod
     def _steps(state: TrainState) -> np.ndarray:
         return np.asarray(jax.device_get(state.seeds.steps))
-
-
-def write_replay(folder: Path, name: str, title: str, total: float, scenes: list[Scene]) -> Path:
-    """Keep an episode in the run folder, where the page finds it."""
-    path = folder / "replays" / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
-    frames = [scene_to_json(scene) for scene in worth_keeping(scenes)]
-    content = {"title": title, "return": round(total, 4), "frames": frames}
-    checkpoint.write_atomically(path, json.dumps(content).encode())
-    return path
 
 
 def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
@@ -309,73 +254,6 @@ def _check_memory(trainer: Trainer) -> TrainState:
             "lower network.width or other sizes, or run.seeds"
         )
     return state
-
-
-def _write_config(experiment: Experiment, folder: Path) -> None:
-    """A folder belongs to one experiment for good."""
-    path = folder / "config.json"
-    if path.exists():
-        if load_experiment(folder) != experiment:
-            raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
-    else:
-        checkpoint.write_atomically(path, experiment.to_json().encode())
-    for name, make in (
-        ("machine.json", lambda: describe_machine() | {"environment": envs.describe(experiment.task).version}),
-        ("footprint.json", lambda: footprints(experiment)),
-    ):
-        if not (folder / name).exists():
-            checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
-
-
-def footprints(experiment: Experiment) -> list[dict[str, Any]]:
-    """What this experiment's network would cost with each method, for the page."""
-    spec, rows = envs.describe(experiment.task), []
-    for method in METHODS:
-        sharing = (
-            experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
-        )
-        learner = experiment.learner.learner(sharing, spec, experiment.network.width)
-        size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
-        rows.append(
-            {
-                "method": method,
-                "label": sharing.label,
-                "parameters": size.parameters,
-                "shared": size.shared,
-                "private": size.private,
-                "bytes": size.bytes,
-                "ratio": round(size.ratio, 6),
-            }
-        )
-    return rows
-
-
-def load_experiment(folder: Path) -> Experiment:
-    """The experiment of a run folder."""
-    path = folder / "config.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
-    return Experiment.from_json(text)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process per folder; the lock goes with the process, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another --out", code=1) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(
-                f"{folder} is in use by another process; wait for it or choose another --out", code=1
-            ) from None
-        yield
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from prism_marl.experiment import Experiment
 from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.report import write_report
-from prism_marl.runner import load_experiment
+from prism_marl.run_folder import load_experiment
 from prism_marl.runner import run as run_experiment
 from prism_marl.sinks import ProgressBar
 

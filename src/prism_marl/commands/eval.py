@@ -16,7 +16,8 @@ from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
 from prism_marl.machine import configure_jax
 from prism_marl.render import scene_to_text
-from prism_marl.runner import load_experiment, make_trainer
+from prism_marl.run_folder import load_experiment
+from prism_marl.runner import make_trainer
 from prism_marl.trainer import Trainer, TrainState
 
 

@@ -1,0 +1,53 @@
+"""The compiled parts of one run: each compiled once, ahead of time, so that compilation never hides in a speed."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from prism_marl.sinks import Monitor
+from prism_marl.trainer import Trainer
+
+# Networks are drawn once, and because SVDs run on the host that program cannot be cached: compile it fast.
+ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given
+
+
+@dataclass
+class Programs:
+    """What a trainer offers, ready to be called, and the seconds that this took."""
+
+    trainer: Trainer
+    monitor: Monitor
+    seconds: float = 0.0
+    compiled: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str, *arguments: Any) -> Any:
+        """The program of a name, for arguments of these shapes."""
+        if name not in self.compiled:
+            self.compiled[name] = self._compile(name, arguments)
+        return self.compiled[name]
+
+    def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        functions = {
+            "init": lambda: self.trainer.init(),
+            "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
+            "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
+            "evaluate": self.trainer.evaluate,
+            "prepare": self.trainer.prepare,
+            "refresh": self.trainer.refresh,
+            "spectra": self.trainer.spectra,
+        }
+        if name == "learn":
+            self.monitor.note("compiling ...")
+        started = time.perf_counter()
+        if name in self.trainer.eager:
+            program = functions[name]
+            if arguments:
+                self.trainer.warm(name, arguments[0])
+        else:
+            lowered = jax.jit(functions[name], donate_argnums=(0,) if name in DONATED else ()).lower(*arguments)
+            program = lowered.compile(ONCE if name == "init" and jax.default_backend() == "cpu" else None)
+        self.seconds += time.perf_counter() - started
+        return program

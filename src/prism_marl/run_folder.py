@@ -1,0 +1,113 @@
+"""The files of a run folder besides its rows: who may write, whose experiment it is, spectra and replays."""
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from prism_marl import checkpoint, envs
+from prism_marl.envs.scene import Scene
+from prism_marl.errors import UserError
+from prism_marl.experiment import Experiment
+from prism_marl.machine import describe_machine
+from prism_marl.presets import method_settings
+from prism_marl.recordings import worth_keeping
+from prism_marl.render import scene_to_json
+from prism_marl.sharing import METHODS
+from prism_marl.sharing.footprint import footprint
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process per folder; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another --out", code=1) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                f"{folder} is in use by another process; wait for it or choose another --out", code=1
+            ) from None
+        yield
+
+
+def write_config(experiment: Experiment, folder: Path) -> None:
+    """A folder belongs to one experiment for good."""
+    path = folder / "config.json"
+    if path.exists():
+        if load_experiment(folder) != experiment:
+            raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
+    else:
+        checkpoint.write_atomically(path, experiment.to_json().encode())
+    for name, make in (
+        ("machine.json", lambda: describe_machine() | {"environment": envs.describe(experiment.task).version}),
+        ("footprint.json", lambda: footprints(experiment)),
+    ):
+        if not (folder / name).exists():
+            checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
+
+
+def footprints(experiment: Experiment) -> list[dict[str, Any]]:
+    """What this experiment's network would cost with each method, for the page."""
+    spec, rows = envs.describe(experiment.task), []
+    for method in METHODS:
+        sharing = (
+            experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
+        )
+        learner = experiment.learner.learner(sharing, spec, experiment.network.width)
+        size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
+        rows.append(
+            {
+                "method": method,
+                "label": sharing.label,
+                "parameters": size.parameters,
+                "shared": size.shared,
+                "private": size.private,
+                "bytes": size.bytes,
+                "ratio": round(size.ratio, 6),
+            }
+        )
+    return rows
+
+
+def load_experiment(folder: Path) -> Experiment:
+    """The experiment of a run folder."""
+    path = folder / "config.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
+    return Experiment.from_json(text)
+
+
+def write_replay(folder: Path, name: str, title: str, total: float, scenes: list[Scene]) -> Path:
+    """Keep an episode in the run folder, where the page finds it."""
+    path = folder / "replays" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    frames = [scene_to_json(scene) for scene in worth_keeping(scenes)]
+    content = {"title": title, "return": round(total, 4), "frames": frames}
+    checkpoint.write_atomically(path, json.dumps(content).encode())
+    return path
+
+
+def write_spectra(
+    folder: Path, evaluation: int, steps: list[int], found: dict[str, Any], common: dict[str, int]
+) -> None:
+    """Singular values and masks at one evaluation; ``common`` says how many of each layer everybody uses."""
+    tensors, metadata = {}, {"evaluation": str(evaluation), "steps": json.dumps(steps)}
+    for name, (values, on) in found.items():
+        tensors[f"{name}.spectrum"] = np.ascontiguousarray(values, np.float32)
+        tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
+        metadata[f"common.{name}"] = str(common[name])
+    path = folder / "spectra" / f"{evaluation:06d}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata))
