@@ -1,6 +1,8 @@
 """Experiments that train in a second or two, and what to compare of them."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -41,6 +43,23 @@ def foraging() -> Experiment:
         sharing__reset_interval="700",
         sharing__threshold_shift="0",
     )
+
+
+def long_roles(method: str = "fups") -> Experiment:
+    """Compiles at once and has eighty evaluations to be interrupted at."""
+    return small("roles/2", method, run__steps="4000", run__eval_every="50", run__seed="5")
+
+
+def rows_of(folder: Path, name: str = "eval") -> list[dict[str, Any]]:
+    """The rows of a file of a run folder."""
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def same_result(one: Path, other: Path) -> bool:
+    """Equal rows, byte by byte, and equal final states."""
+    files = ("config.json", "eval.jsonl", "train.jsonl")
+    rows = all((one / name).read_bytes() == (other / name).read_bytes() for name in files)
+    return rows and same_arrays(final_state(one), final_state(other))
 
 
 def record(folder: Path) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """What a result was computed with, and what the machine can still hold."""
 
 import contextlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -37,7 +38,30 @@ def describe_machine() -> dict[str, Any]:
 
 def usable_cores() -> int:
     """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(core_numbers())
+
+
+def core_numbers() -> list[int]:
+    """Their numbers, as the system counts them."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def visible_gpus() -> list[str]:
+    """NVIDIA GPUs that a new process could train on, as CUDA_VISIBLE_DEVICES names them; found without starting JAX,
+    which would take their memory."""
+    platforms = os.environ.get("JAX_PLATFORMS", "").lower()
+    if platforms and "cuda" not in platforms and "gpu" not in platforms:
+        return []
+    if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
+        return []
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.strip() not in ("", "-1")]
+    try:
+        found = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(number) for number, _ in enumerate(found.stdout.splitlines())]
 
 
 def free_bytes() -> int | None:

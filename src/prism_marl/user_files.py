@@ -1,0 +1,34 @@
+"""Python files that a user names on the command line, executed as modules. Nothing else is ever executed."""
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from prism_marl.errors import UserError
+
+
+def load_file(path: Path) -> ModuleType:
+    """Execute a Python file once and return it as a module."""
+    path = path.resolve()
+    name = f"prism_marl_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(f"{path}: there is no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except UserError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f", line {lines[-1]}" if lines else ""
+        raise UserError(f"{path.name}{place}: {type(error).__name__}: {error}") from None
+    return module
