@@ -120,7 +120,7 @@ def loop_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     trainer.warm("learn", state)
     compiled = time.perf_counter() - started
     programs: dict[str, Any] = trainer.programs  # pyright: ignore[reportAttributeAccessIssue]
-    programs["learn"] = clock.around("learning", programs["learn"], wait=not overlap)
+    programs["learn"] = clock.around("learning", programs["learn"], wait=True)
     object.__setattr__(trainer, "_copied", clock.around("copies", trainer._copied))  # pyright: ignore
     original, vector_trainer.Acting = vector_trainer.Acting, _timed_acting(clock)  # pyright: ignore
     interval = trainer.settings.train_interval * experiment.run.envs  # pyright: ignore
@@ -138,7 +138,8 @@ def loop_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     vector_trainer.Acting = original  # pyright: ignore
     trainer.close()
     shares = {name: round(spent / whole, 3) for name, spent in sorted(clock.spent.items())}
-    shares["rest"] = round(1 - sum(shares.values()), 3)
+    if not overlap:
+        shares["rest"] = round(1 - sum(shares.values()), 3)
     row = _head("loop", experiment) | {"overlap": overlap, "compile_s": round(compiled, 1)}
     return row | {"steps_per_second": round(sorted(rates)[len(rates) // 2], 1), "shares": shares}
 
