@@ -2,9 +2,10 @@
 
 import importlib
 import os
+import re
 import sys
 
-from prism_marl.errors import UserError, nearest
+from prism_marl.errors import UserError, nearest, storage_error
 
 COMMANDS = {
     "train": "train a team, or continue a run that was interrupted",
@@ -20,17 +21,33 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of ``prism-marl``; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
+        _refuse_what_is_no_text(argv)
         return _run(argv)
     except UserError as error:
-        sentence = "".join(sign if sign.isprintable() else " " for sign in str(error))  # a name may hold a line break
-        print(f"prism-marl: {sentence}", file=sys.stderr)  # noqa: T201
-        return error.code
+        return _complain(error)
     except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("prism-marl: interrupted", file=sys.stderr)  # noqa: T201
         return 130
+    except OSError as error:  # a file or folder that the command did not expect to fail
+        return _complain(storage_error(error))
+
+
+def _refuse_what_is_no_text(argv: list[str]) -> None:
+    """Files cannot be named with a zero byte, and broken characters cannot be shown or written."""
+    for place, word in enumerate(argv, 1):
+        if "\0" in word or word.encode(errors="ignore").decode() != word:
+            raise UserError(f"word {place} of the command ('{word}') holds bytes that are no text; type it anew")
+
+
+def _complain(error: UserError) -> int:
+    """One line, whatever it quotes: a name may hold a line break, or be endless."""
+    sentence = "".join(sign if sign.isprintable() else " " for sign in str(error))
+    sentence = re.sub(r"\S{500,}", lambda long: f"{long[0][:200]}...", sentence)
+    print(f"prism-marl: {sentence}", file=sys.stderr)  # noqa: T201
+    return error.code
 
 
 def _run(argv: list[str]) -> int:

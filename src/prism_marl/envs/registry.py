@@ -1,5 +1,6 @@
 """Task names to environments: ``family/variant``. A new environment is one file and one entry in ``_FAMILIES``."""
 
+import difflib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,7 +165,9 @@ def _family(task: str) -> tuple[Family, str]:
     name, slash, variant = task.partition("/")
     if name not in _FAMILIES or not slash:
         examples = [example for entry in _FAMILIES.values() for example in entry.examples]
-        raise UserError(f"task: there is no '{task}'; {nearest(task, examples)}")
+        family = difflib.get_close_matches(name, _FAMILIES, n=1)
+        hint = f"did you mean '{family[0]}/{variant}'?" if slash and family else nearest(task, examples)
+        raise UserError(f"task: there is no '{task}'; {hint}")
     return _FAMILIES[name], variant
 
 
