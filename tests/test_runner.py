@@ -201,7 +201,7 @@ FIELDS = ("online", "target", "optimiser", "balance", "scale")
 def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(runner, "_check_memory", lambda trainer: None)
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match=r"cannot be used .*; choose another --out"):
         runner.run(foraging(), tmp_path / "file" / "run")
     with pytest.raises(UserError, match="is not a run folder"):
         run_folder.load_experiment(tmp_path)

@@ -16,6 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
+from prism_marl.reading import check_plain
 
 FORMAT = "2"
 KEEP = 2  # the newest and the one before: a damaged file never costs the run
@@ -37,10 +38,13 @@ class Beginning:
 
     def fill(self, held: np.ndarray) -> np.ndarray:
         """The whole array, where only that axis is too short; anything else stays as it is and is refused later."""
-        if held.ndim != len(self.shape) or held.shape[self.axis] >= self.shape[self.axis]:
+        axis = self.axis
+        if held.ndim != len(self.shape) or held.shape[axis] >= self.shape[axis]:
             return held
-        whole = np.zeros((*held.shape[: self.axis], self.shape[self.axis], *held.shape[self.axis + 1 :]), held.dtype)
-        whole[(slice(None),) * self.axis + (slice(held.shape[self.axis]),)] = held
+        if (*held.shape[:axis], self.shape[axis], *held.shape[axis + 1 :]) != tuple(self.shape):
+            return held  # before any memory is taken: an empty array may claim any size
+        whole = np.zeros(self.shape, held.dtype)
+        whole[(slice(None),) * axis + (slice(held.shape[axis]),)] = held
         return whole
 
 
@@ -97,7 +101,7 @@ def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes
 def paths(folder: Path) -> list[Path]:
     """Checkpoints, newest first."""
     return sorted(
-        (p for p in folder.glob("*.safetensors") if p.stem.isdigit()), key=lambda p: int(p.stem), reverse=True
+        (p for p in folder.glob("*.safetensors") if p.stem.isdecimal()), key=lambda p: int(p.stem), reverse=True
     )
 
 
@@ -119,7 +123,7 @@ def load_newest(folder: Path, like: State) -> tuple[State, dict[str, Any], list[
 def load(path: Path, like: State) -> tuple[State, dict[str, Any]]:
     """Read one checkpoint into the structure of ``like`` (arrays or shapes)."""
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(check_plain(path, path.parent.parent), framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
@@ -131,7 +135,11 @@ def load(path: Path, like: State) -> tuple[State, dict[str, Any]]:
     written = metadata.get("notes", "")
     if metadata.get("digest") != _digest(tensors, written):
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
-    return unflatten(tensors, like, path.name), json.loads(written)
+    try:
+        notes = json.loads(written)
+    except (ValueError, RecursionError):
+        raise UserError(f"checkpoint {path.name} has notes that cannot be read", code=1) from None
+    return unflatten(tensors, like, path.name), notes
 
 
 def flatten(state: Any) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ from prism_marl import config, sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
 from prism_marl.learners import LEARNERS, MATD3, QMix
+from prism_marl.reading import parse_object
 from prism_marl.sharing import Sharing
 
 FORMAT = 1  # of config.json; raised when old folders can no longer be continued
@@ -79,7 +80,7 @@ class Experiment:
     def from_json(text: str) -> "Experiment":
         """Rebuild from ``to_json``; every wrong field is named."""
         try:
-            data = json.loads(text)
+            data = parse_object(text)
         except (ValueError, RecursionError) as error:
             raise UserError(
                 f"config.json: this is not JSON ({type(error).__name__}); restore it or use a new folder"

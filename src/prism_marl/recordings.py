@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from prism_marl.envs.scene import Scene, Shape
+from prism_marl.reading import StrangeFileError, check_plain, read_text
 
 FloatArray = NDArray[np.float64]
 
@@ -88,11 +89,14 @@ def number(value: object) -> float:
         return math.nan
 
 
-def read_json(path: Path, notes: list[str]) -> Any:
+def read_json(path: Path, root: Path, notes: list[str]) -> Any:
+    """The content of a file of the run folder ``root``; None where there is none to be had."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path, root))
     except FileNotFoundError:
         notes.append(f"{path.name} is missing.")
+    except StrangeFileError as error:
+        notes.append(f"{path.name} {error} and was left out.")
     except UNREADABLE:
         notes.append(f"{path.name} cannot be read and was left out.")
     return None
@@ -103,7 +107,7 @@ def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, not
     frames, bad = [], 0
     for index in evenly_spaced(len(files), limit) if files else ():
         try:
-            frames.append(_read_spectra_file(files[index], seed_steps))
+            frames.append(_read_spectra_file(check_plain(files[index], folder.parent), seed_steps))
         except UNREADABLE:
             bad += 1
     if bad:
@@ -154,7 +158,7 @@ def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
 def load_replays(folder: Path, notes: list[str]) -> tuple[Replay, ...]:
     replays = []
     for path in sorted(folder.glob("*.json")):
-        raw = read_json(path, notes)
+        raw = read_json(path, folder.parent, notes)
         try:
             frames = tuple(_scene(frame) for frame in raw["frames"])
         except UNREADABLE:
@@ -182,7 +186,7 @@ def _shape(raw: dict[str, Any]) -> Shape:
 
 
 def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
-    raw = read_json(path, notes)
+    raw = read_json(path, path.parent, notes)
     rows = []
     for row in raw if isinstance(raw, list) else ():
         if isinstance(row, dict) and number(row.get("parameters")) > 0:

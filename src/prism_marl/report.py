@@ -38,7 +38,7 @@ def write_report(runs: Sequence[Path], out: Path, title: str | None = None) -> P
     out.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
             file.write(page)
         Path(name).chmod(0o644)  # mkstemp hides the file from others; a report is there to be shown
         Path(name).replace(out)

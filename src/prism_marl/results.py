@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
+from prism_marl.reading import LARGEST_ROWS, StrangeFileError, read_text
 from prism_marl.recordings import (
     FloatArray,
     FootprintRow,
@@ -89,7 +90,7 @@ def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
     notes: list[str] = []
-    config = _object(read_json(folder / "config.json", notes), "config.json", notes)
+    config = _object(read_json(folder / "config.json", folder, notes), "config.json", notes)
     evaluations = _seed_curves(_read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
     sharing = config.get("sharing")
     run = Run(
@@ -97,7 +98,7 @@ def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
         task=str(config.get("task", "unknown task")),
         method=str(sharing.get("method", "unknown")) if isinstance(sharing, dict) else "unknown",
         config=config,
-        machine=_object(read_json(folder / "machine.json", notes), "machine.json", notes),
+        machine=_object(read_json(folder / "machine.json", folder, notes), "machine.json", notes),
         evaluations=evaluations,
         training=_seed_curves(_read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
         timing=_columns(_read_rows(folder / "timing.jsonl", notes)),
@@ -148,7 +149,10 @@ def _object(value: Any, name: str, notes: list[str]) -> dict[str, Any]:
 def _read_rows(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """The good rows of a JSONL file."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_text(path, path.parent, LARGEST_ROWS, errors="replace").splitlines()
+    except StrangeFileError as error:
+        notes.append(f"{path.name} {error} and was left out.")
+        return []
     except OSError:
         notes.append(f"{path.name} is missing.")
         return []

@@ -12,10 +12,11 @@ import numpy as np
 
 from prism_marl import checkpoint, envs
 from prism_marl.envs.scene import Scene
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import Experiment
 from prism_marl.machine import describe_machine
 from prism_marl.presets import method_settings
+from prism_marl.reading import StrangeFileError, read_text, refuse_links_out
 from prism_marl.recordings import worth_keeping
 from prism_marl.render import scene_to_json
 from prism_marl.sharing import METHODS
@@ -26,10 +27,11 @@ from prism_marl.sharing.footprint import footprint
 def locked(folder: Path) -> Iterator[None]:
     """One process per folder; the lock goes with the process, however it ends."""
     try:
+        refuse_links_out(folder)
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("w")
     except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another --out", code=1) from None
+        raise storage_error(error, "choose another --out") from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +85,9 @@ def load_experiment(folder: Path) -> Experiment:
     """The experiment of a run folder."""
     path = folder / "config.json"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, folder)
+    except StrangeFileError as error:
+        raise UserError(f"{path} {error}; put the settings themselves in its place") from None
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
     return Experiment.from_json(text)

@@ -202,9 +202,9 @@ class _Session:
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
-        self.evaluation = notes["evaluation"]
+        self.evaluation, sizes = _noted(notes)
         for name in ROW_FILES:
-            self._rows(name).cut(notes["sizes"][name])
+            self._rows(name).cut(sizes[name])
         self.monitor.note(f"continuing from step {int(self._steps(state).min()):,}")
         return state
 
@@ -237,6 +237,16 @@ class _Session:
 def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
     """One seed's numbers, in as many digits as float32 holds."""
     return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
+
+
+def _noted(notes: Any) -> tuple[int, dict[str, int]]:
+    """The next evaluation and the lengths of the row files; a checkpoint of a stranger may note anything."""
+    sizes = notes.get("sizes") if isinstance(notes, dict) else None
+    sizes = sizes if isinstance(sizes, dict) else {}
+    numbers = [notes.get("evaluation"), *(sizes.get(name) for name in ROW_FILES)] if sizes else [None]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise UserError("the newest checkpoint does not note where it was written: start in a new folder", code=1)
+    return notes["evaluation"], sizes
 
 
 def _check_memory(trainer: Trainer) -> TrainState:

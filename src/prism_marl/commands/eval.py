@@ -12,6 +12,7 @@ from rich.table import Table
 from prism_marl import checkpoint
 from prism_marl.commands import filming
 from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.envs.adapters.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
 from prism_marl.machine import configure_jax
@@ -29,9 +30,12 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
     parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
     parser.add_argument("--render", help="FILE.gif, or 'text' to print the episode here")
+    parser.add_argument("--module", help="the Python module of a pettingzoo task, if you trust its code")
     parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
     found = parser.parse_strictly(argv)
-    seed = _check(found, load_experiment(found.run))
+    experiment = load_experiment(found.run)
+    _check_trust(experiment.task, found.module)
+    seed = _check(found, experiment)
     configure_jax()
     trainer, state = load(found.run, found.episodes)
     with contextlib.closing(trainer):
@@ -54,6 +58,16 @@ def _check(found: argparse.Namespace, experiment: Experiment) -> int:
         if not 0 <= found.episode < 2**31:
             raise UserError(f"--episode: {found.episode} is outside 0 to {2**31 - 1}")
     return seed - first
+
+
+def _check_trust(task: str, trusted: str | None) -> None:
+    """A module that a file names is run only if the user names it, too: the folder may be a stranger's."""
+    module = foreign_module(task)
+    if module not in (None, trusted):
+        raise UserError(
+            f"task: config.json names the Python module '{module}', whose code would run; "
+            f"add --module {module} if you trust it"
+        )
 
 
 def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:

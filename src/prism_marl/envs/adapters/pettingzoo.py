@@ -142,6 +142,13 @@ class PettingZoo:
         return getattr(self.env, "metadata", None) or {}
 
 
+def foreign_module(task: str) -> str | None:
+    """The module behind a task, where it is neither ours nor PettingZoo's own."""
+    family, _, variant = task.partition("/")
+    path = variant.partition("?")[0]
+    return path if family == "pettingzoo" and not path.startswith("pettingzoo.") else None
+
+
 def make_pettingzoo(variant: str) -> PettingZoo:
     """Build ``pettingzoo/<module>[?name=value&...]``.
 
