@@ -110,3 +110,19 @@ def test_plain_matrices_act_exactly_as_the_method_does(method, masks):
     assert np.allclose(hidden, plain_hidden, atol=1e-5) and np.allclose(values, plain_values, rtol=1e-4, atol=1e-4)
     assert (np.asarray(values).argmax(-1) == np.asarray(plain_values).argmax(-1)).all()
     assert np.asarray(values).std(0).max() > 1e-3
+
+
+def test_the_loop_stops_with_the_last_episode_and_keeps_what_it_saw_last():
+    """Two seeds with one random episode each: both wait for the longer one, none for the clock."""
+    learner, key = learner_of(False), jax.random.key(2)
+    agent = jax.jit(learner.agent)(jax.random.key(1))
+    few = jax.jit(jax.vmap(lambda key: play(ENV, learner, agent, key, 1.0, 1, axis="seeds"), axis_name="seeds"))
+    stops = []
+    for number in range(30):
+        episodes, summary = few(jax.random.split(jax.random.fold_in(key, number), 2))
+        seen = np.asarray(episodes.local).any(axis=(0, 1, 3, 4))  # slots at which any seed saw anything
+        longest = int(np.asarray(summary.length).max())
+        stop = min(ENV.spec.horizon, -(-longest // 10) * 10)
+        assert seen[: stop + 1].all() and not seen[stop + 1 :].any()
+        stops.append(stop)
+    assert min(stops) < ENV.spec.horizon == max(stops)

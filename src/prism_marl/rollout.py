@@ -1,11 +1,11 @@
-"""Whole episodes, many at once, as one scan over time. Nothing here runs in Python while it plays."""
+"""Whole episodes, many at once, in one compiled loop over time. Nothing here runs in Python while it plays."""
 
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.learners.qmix import Episode, QMixLearner
 from prism_marl.networks.recurrent import RecurrentAgent
@@ -13,6 +13,8 @@ from prism_marl.sharing.base import RoleLinear
 from prism_marl.sharing.fups import SharedLinear
 from prism_marl.sharing.nops import IndependentLinear
 from prism_marl.types import Env, Observation
+
+LOOK_EVERY = 10  # steps between two looks at whether anyone is still playing
 
 
 class Summary(NamedTuple):
@@ -50,17 +52,43 @@ def play(
     key: Key[Array, ""],
     epsilon: Float[Array, ""] | float,
     number: int,
+    *,
+    axis: str | None = None,
 ) -> tuple[Episode, Summary]:
-    """Play ``number`` episodes side by side; finished ones idle until the horizon, marked as not valid."""
+    """Play ``number`` episodes side by side; finished ones idle until all have ended, marked as not valid.
+
+    Under ``vmap`` its axis must be named: "is anyone still playing?" then has one answer for the whole batch, and the
+    loop really stops. What nobody played is zeros.
+    """
     key_reset, key_steps = jax.random.split(key)
-    agent = materialise(agent)
-    carry = _start(env, agent, key_reset, number)
+    agent, horizon = materialise(agent), env.spec.horizon
+    keys = jax.random.split(key_steps, horizon)
+    block = max(size for size in range(1, LOOK_EVERY + 1) if horizon % size == 0)
 
-    def step(carry: _Carry, key):
-        return _advance(env, learner, agent, carry, key, epsilon)
+    def some(carry: _Carry, t: Int[Array, ""]):
+        now = jax.lax.dynamic_slice_in_dim(keys, t, block)
+        return jax.lax.scan(lambda carry, key: _advance(env, learner, agent, carry, key, epsilon), carry, now)
 
-    carry, steps = jax.lax.scan(step, carry, jax.random.split(key_steps, env.spec.horizon))
-    return _episode(learner, steps, carry.obs), carry.summary
+    def unfinished(loop):
+        t, carry, _ = loop
+        return (t < horizon) & _anyone(carry.alive, axis)
+
+    def advance(loop):
+        t, carry, record = loop
+        carry, steps = some(carry, t)
+        put = jax.lax.dynamic_update_slice_in_dim
+        return t + block, carry, jax.tree.map(lambda held, new: put(held, new, t, 0), record, steps)
+
+    start = _start(env, agent, key_reset, number)
+    shapes = jax.eval_shape(some, start, jnp.int32(0))[1]
+    record = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
+    played, carry, record = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, record))
+    return _episode(learner, record, carry.obs, played), carry.summary
+
+
+def _anyone(alive: Bool[Array, " b"], axis: str | None) -> Bool[Array, ""]:
+    found = jnp.any(alive)
+    return found if axis is None else jax.lax.psum(found.astype(jnp.int32), axis) > 0
 
 
 def watch(env: Env, learner: QMixLearner, agent: RecurrentAgent, key: Key[Array, ""]) -> tuple[Any, Summary, Array]:
@@ -110,10 +138,16 @@ def _advance(env: Env, learner: QMixLearner, agent: RecurrentAgent, carry: _Carr
     return _Carry(state, step.obs, hidden, action.astype(jnp.int32), alive, summary), record
 
 
-def _episode(learner: QMixLearner, steps, last: Observation) -> Episode:
-    """Stack a scan's records [t, b, ...] into episodes [b, t, ...] in the types in which they are stored."""
+def _episode(learner: QMixLearner, steps, last: Observation, played: Int[Array, ""]) -> Episode:
+    """Records [t, b, ...] as episodes [b, t, ...] in the types in which they are stored; ``last`` follows the last
+    step that was played."""
     obs, action, reward, terminated, valid = steps
-    slots = jax.tree.map(lambda along, final: jnp.concatenate([along, final[None]]), obs, last)
+
+    def with_last(along, final):
+        slots = jnp.concatenate([along, jnp.zeros_like(final)[None]])
+        return jax.lax.dynamic_update_slice_in_dim(slots, final[None], played, 0)
+
+    slots = jax.tree.map(with_last, obs, last)
     state = slots.state[..., :0] if learner.spec.state_is_joint else slots.state
     episode = Episode(slots.local, state, slots.avail, slots.role, action, reward, terminated, valid)
     shapes = learner.empty_episode()

@@ -21,6 +21,7 @@ from prism_marl.rollout import Summary, play, seed_of, watch
 from prism_marl.sharing import role_layers
 from prism_marl.types import Env
 
+SEEDS = "seeds"  # name of the axis along which seeds train side by side
 CLUSTER_EPISODES = 2_000  # at most so many stored episodes are shown to methods that look at data
 
 
@@ -94,7 +95,7 @@ class Trainer:
         return jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), state)
 
     def _iterate(self, state: TrainState, learn: bool) -> TrainState:
-        return self.conclude(state, jax.vmap(self._collect)(state.seeds), learn=learn)
+        return self.conclude(state, jax.vmap(self._collect, axis_name=SEEDS)(state.seeds), learn=learn)
 
     def conclude(self, state: TrainState, seeds: SeedState, *, learn: bool) -> TrainState:
         """Count an iteration whose episodes are stored in ``seeds``, and make the updates that they pay for."""
@@ -106,7 +107,8 @@ class Trainer:
             ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
             # Only what an update changes goes through the branch: the replay would be copied on its way out.
             changing = (seeds.learner, seeds.key, seeds.sums)
-            train = jax.vmap(lambda changing, replay, steps: self._train(changing, replay, steps, updates))
+            one = lambda changing, replay, steps: self._train(changing, replay, steps, updates)  # noqa: E731
+            train = jax.vmap(one, axis_name=SEEDS)
             changed = jax.lax.cond(ready, lambda: train(changing, seeds.replay, seeds.steps), lambda: changing)
             seeds = SeedState(changed[0], seeds.replay, changed[1], seeds.steps, changed[2])
             summed = summed + ready * updates
@@ -116,7 +118,7 @@ class Trainer:
         key, key_play = jax.random.split(seed.key)
         learner = self.learner
         agent, rate = seed.learner.online.agent, learner.epsilon(seed.steps)
-        episodes, summary = play(self.env, learner, agent, key_play, rate, self.experiment.run.envs)
+        episodes, summary = play(self.env, learner, agent, key_play, rate, self.experiment.run.envs, axis=SEEDS)
         return self.absorb(eqx.tree_at(lambda s: s.key, seed, key), episodes, summary)
 
     def absorb(self, seed: SeedState, episodes: Episode, summary: Summary) -> SeedState:
@@ -131,7 +133,7 @@ class Trainer:
 
         def update(carry, key):
             state, sums = carry
-            state, metrics = learner.update(state, replay.sample(key, batch), steps)
+            state, metrics = learner.update(state, replay.sample(key, batch), steps, axis=SEEDS)
             return (state, {name: sums[name] + metrics[name] for name in sums}), None
 
         (state, sums), _ = jax.lax.scan(update, (state, sums), jax.random.split(key_batches, updates))
@@ -143,9 +145,10 @@ class Trainer:
 
         def one(seed: SeedState, number):
             key = evaluation_key(number, evaluation)
-            return play(self.env, self.learner, seed.learner.online.agent, key, 0.0, run.eval_episodes)[1]
+            agent = seed.learner.online.agent
+            return play(self.env, self.learner, agent, key, 0.0, run.eval_episodes, axis=SEEDS)[1]
 
-        return summarise(jax.vmap(one)(state.seeds, self._numbers()))
+        return summarise(jax.vmap(one, axis_name=SEEDS)(state.seeds, self._numbers()))
 
     def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
         """One greedy episode as drawings and its return; no drawings where the environment has none."""

@@ -7,6 +7,7 @@ before; which actors play is part of the state, so that numbers depend neither o
 """
 
 import functools
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -107,23 +108,31 @@ class VectorTrainer(Trainer):
         self.warm(name, state)
         program, acting, stored = self.programs[name], Acting(learner), learner.empty_transition()
         self.env.restore(state.simulator)
-        layers = ahead = None
+        overlap, fresh, layers = learn and settings.overlap, [], None
         if learn:
-            layers = state.acting or self._copied(self._plain(state.seeds))
-            ahead = self._plain(state.seeds) if settings.overlap else None
+            fresh = [self._plain(state.seeds)]
+            layers = state.acting or self._copied(fresh[0])
         seeds, counters, iteration = state.seeds, _counters(state), int(state.iteration)
-        while iteration * self._learning.interval < int(target):
-            length, envs = settings.train_interval, self.experiment.run.envs
-            draws = draw(self.env.spec, self._seeds, iteration, length, envs, uniform=not learn)
-            act = functools.partial(acting, layers) if layers else None
-            block = collect(self.env, stored, draws, act, settings.explore)
-            seeds, counters, *fresh = program(seeds, counters, jax.device_put(block))
-            if ahead is not None:  # of the interval before, and ready by now; the new ones are still being learned
-                layers, ahead = self._copied(ahead), fresh[0]
-            elif learn:
-                layers = self._copied(fresh[0])
-            iteration += 1
-        playing = state.acting if ahead is None else layers
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="learning") as aside:
+            # A branch inside the program makes its caller wait for it, so overlapping takes a thread.
+            waiting: Future[Any] | None = None
+            while iteration * self._learning.interval < int(target):
+                length, envs = settings.train_interval, self.experiment.run.envs
+                draws = draw(self.env.spec, self._seeds, iteration, length, envs, uniform=not learn)
+                act = functools.partial(acting, layers) if layers else None
+                block = collect(self.env, stored, draws, act, settings.explore)
+                if waiting is not None:
+                    seeds, counters, *fresh = waiting.result()
+                if overlap:  # the actors that come out of this block play the interval after the next
+                    layers = self._copied(fresh[0])
+                    waiting = aside.submit(program, seeds, counters, jax.device_put(block))
+                else:
+                    seeds, counters, *fresh = program(seeds, counters, jax.device_put(block))
+                    layers = self._copied(fresh[0]) if learn else None
+                iteration += 1
+            if waiting is not None:
+                seeds, counters, *_ = waiting.result()
+        playing = layers if overlap else state.acting
         iterations, summed, updates, renewed = counters
         stops = (state.prepared, state.refreshed)
         parts: tuple[Any, ...] = (seeds, iterations, summed, *stops, updates, renewed, self.env.snapshot(), playing)

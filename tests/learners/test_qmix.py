@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from prism_marl.learners import qmix
 from prism_marl.learners.balance import Balance
 from prism_marl.learners.qmix import Episode, QMix, QMixLearner, RewardScale
 from prism_marl.sharing import METHODS, network_regularizers
@@ -344,3 +345,32 @@ def test_reward_scale_equals_a_direct_computation_over_everything_seen():
 def test_a_single_reward_has_no_spread_of_its_own():
     scale = RewardScale(jnp.zeros(()), jnp.ones(()), jnp.asarray(1e-4)).update(jnp.array([[2.0]]))
     assert np.isfinite(scale.apply(jnp.array([2.0]))).all()
+
+
+@pytest.mark.parametrize(("longest", "shortest"), [(2, 1), (3, 1), (5, 1), (5, 2)])
+def test_time_that_no_episode_reaches_is_cut_without_changing_the_update(monkeypatch, longest, shortest):
+    """Three versions of five, three and two steps at most; every one of them must be the whole computation."""
+    learner = make("prism", learner={"standardise_rewards": True})
+    batch, state = batch_of(), started(learner)
+    batch = batch._replace(valid=batch.valid & (jnp.arange(SPEC.horizon) < longest))
+    whole, metrics = jax.jit(learner.update)(state, batch, jnp.int32(0))
+    monkeypatch.setattr(qmix, "SHORTEST", shortest)
+    cut, cut_metrics = jax.jit(lambda state: learner.update(state, batch, jnp.int32(0)))(state)
+    assert eqx.tree_equal(cut, whole, rtol=1e-4, atol=1e-6)
+    assert eqx.tree_equal(cut_metrics, metrics, rtol=1e-4, atol=1e-6)
+
+
+def test_seeds_side_by_side_compute_one_length_and_not_all(monkeypatch):
+    monkeypatch.setattr(qmix, "SHORTEST", 1)
+    learner, batches = make(), jax.tree.map(lambda *leaves: jnp.stack(leaves), batch_of(0), batch_of(1))
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), started(learner))
+
+    def both(axis):
+        update = functools.partial(learner.update, axis=axis)
+        return jax.make_jaxpr(jax.vmap(update, (0, 0, None), axis_name="seeds"))(states, batches, jnp.int32(0))
+
+    assert _branches(both("seeds")) == 1 and _branches(both(None)) == 0  # without a name, all lengths are computed
+
+
+def _branches(program) -> int:
+    return sum(equation.primitive.name == "cond" for equation in program.eqns)

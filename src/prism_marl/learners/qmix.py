@@ -20,6 +20,7 @@ from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.types import EnvSpec, Observation
 
 UNAVAILABLE = -1e7  # below every value a network produces
+SHORTEST = 50  # steps below which cutting a block short saves less than another version costs to compile
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,13 @@ class QMixLearner:
         """What a row of training metrics says about a step, apart from the means."""
         return {"epsilon": float(self.epsilon(jnp.int32(step)))}
 
-    def update(self, state: QMixState, batch: Episode, step: Int[Array, ""]) -> tuple[QMixState, dict[str, Array]]:
-        """One gradient step on a batch of episodes [b, t, ...]; ``step`` is the environment step."""
+    def update(
+        self, state: QMixState, batch: Episode, step: Int[Array, ""], *, axis: str | None = None
+    ) -> tuple[QMixState, dict[str, Array]]:
+        """One gradient step on a batch of episodes [b, t, ...]; ``step`` is the environment step.
+
+        Under ``vmap`` its axis should be named: then all seeds agree on how much of the time axis they need.
+        """
         episode = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch)  # time first, for the scan
         scale = state.scale
         if self.settings.standardise_rewards:
@@ -217,10 +223,13 @@ class QMixLearner:
             episode = episode._replace(reward=scale.apply(episode.reward))
         trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
 
-        def loss(trainable):
-            return self._loss(eqx.combine(trainable, fixed), state.target, episode, state.balance)
+        def gradient_of(episode: Episode):
+            def loss(trainable):
+                return self._loss(eqx.combine(trainable, fixed), state.target, episode, state.balance)
 
-        gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trainable)
+            return jax.grad(loss, has_aux=True)(trainable)
+
+        gradient, (balance, metrics) = _on_shortened(gradient_of, episode, axis)
         gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(gradient.agent, step))
         updates, optimiser = self._optimiser().update(gradient, state.optimiser, trainable)
         online: Networks = eqx.combine(eqx.apply_updates(trainable, updates), fixed)
@@ -302,6 +311,28 @@ class QMixLearner:
             reward=flat(episodes.reward),
             valid=flat(episodes.valid[..., None] & alive),
         )
+
+
+def _on_shortened(function: Callable[[Episode], Any], episode: Episode, axis: str | None) -> Any:
+    """The function of an episode block [t, b, ...] without time that no episode in it has reached.
+
+    Shapes are fixed when compiling, so there is one version for the whole horizon, one for its half, and so on. Masks
+    leave nothing of what is cut, so all versions mean the same; battles mostly end long before their clock.
+    """
+    lengths = [len(episode.valid)]
+    while lengths[0] >= 2 * SHORTEST:
+        lengths.insert(0, -(-lengths[0] // 2))
+    if len(lengths) == 1:
+        return function(episode)
+    longest = jnp.max(jnp.sum(episode.valid, axis=0))
+    longest = longest if axis is None else jax.lax.pmax(longest, axis)
+
+    def shortened(length: int) -> Callable[[Episode], Any]:
+        horizon = lengths[-1]
+        return lambda episode: function(jax.tree.map(lambda leaf: leaf[: len(leaf) - horizon + length], episode))
+
+    which = jnp.searchsorted(jnp.asarray(lengths), longest)
+    return jax.lax.switch(which, [shortened(length) for length in lengths], episode)
 
 
 def _pick(values: Float[Array, "*b u"], action: Int[Array, "*b"]) -> Float[Array, "*b"]:
