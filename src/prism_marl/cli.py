@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train a team, or continue a run that was interrupted",
     "eval": "play greedy episodes with a trained team; watch them as text or as a GIF",
     "report": "make the page of one or several runs",
+    "reproduce": "make a figure or table of the paper: train what is missing, then draw",
     "footprint": "count parameters and per-agent overhead of any method and task",
     "list": "show tasks, methods and presets",
     "demo": "train Prism on a small foraging task and write its page",

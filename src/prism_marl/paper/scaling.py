@@ -1,7 +1,7 @@
 """The agent-scaling study: what a team of 2 to 1024 agents shares, and what every agent adds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -12,7 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, StrMethodFormatter
 
 from prism_marl.errors import UserError
-from prism_marl.paper.budgets import SCALING_TASK, SCALING_WIDTH, count
+from prism_marl.paper.budgets import SCALING_TASK, SCALING_WIDTH, count, published, scaling_cells
+from prism_marl.paper.numbers import cell_rows
+from prism_marl.paper.panels import short_number
+from prism_marl.paper.target import Drawing, Gathered, Target
 from prism_marl.plots import STYLE, method_style
 from prism_marl.presets import method_settings
 
@@ -86,18 +89,10 @@ def _draw(axis: Axes, points: Sequence[Point], value: Callable[[Point], int], re
     axis.set(xlabel="agents")
     axis.xaxis.set_major_locator(FixedLocator(AGENTS[::3]))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
-    axis.yaxis.set_major_formatter(FuncFormatter(_short))
+    axis.yaxis.set_major_formatter(FuncFormatter(short_number))
     for side in (axis.xaxis, axis.yaxis):
         side.set_minor_locator(NullLocator())
     axis.text(0.03, 0.92, remark, transform=axis.transAxes, va="top", fontsize=8, color="#555a63")
-
-
-def _short(value: float, _: object) -> str:
-    """1,000 as 1K, then M and B."""
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
 
 
 def write_figure(figure: Figure, path: Path) -> None:
@@ -113,3 +108,18 @@ def write_figure(figure: Figure, path: Path) -> None:
                 figure.savefig(path, dpi=220, metadata={"Software": None})
     except OSError as error:
         raise UserError(f"--plot: '{path}' cannot be written ({error.strerror}); choose a folder you own") from None
+
+
+def _draw_study(gathered: Gathered) -> Drawing:
+    points = scaling_study()
+    return Drawing(scaling_figure(points), {"Counted": [asdict(point) for point in points]})
+
+
+def _draw_table(gathered: Gathered) -> Drawing:
+    return Drawing(tables={"Overhead / (parameters + overhead)": cell_rows(scaling_cells(published()), "agents")})
+
+
+TARGETS = (
+    Target("fig-scaling", "parameters and overhead of 2 to 1024 agents, counted (Figure 'agents', top)", _draw_study),
+    Target("table-scaling", "normalised overhead of 2 to 1024 agents, counted (Figure 'agents', bottom)", _draw_table),
+)

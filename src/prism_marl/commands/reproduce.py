@@ -1,0 +1,129 @@
+"""``prism-marl reproduce``: one figure or table of the paper, from its experiments to its files."""
+
+import argparse
+import os
+from pathlib import Path
+
+from rich.table import Table
+
+from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.screen import show, table
+from prism_marl.errors import UserError
+from prism_marl.executors import EXECUTORS, Event, Executor, make_executor
+from prism_marl.paper.numbers import write_drawing
+from prism_marl.paper.plan import Plan, in_words, make_plan, size_in_words
+from prism_marl.paper.registry import TARGETS, target_named
+from prism_marl.paper.scales import SCALES, Scale, at_scale, scale_named
+from prism_marl.paper.target import Curve, Target, gather
+from prism_marl.plots import method_style
+from prism_marl.sweep import SweepOutcome, run_sweep
+
+
+def run(argv: list[str]) -> int:
+    """Plan, train what is not finished, draw. 1 if an experiment failed."""
+    options = _parse(argv)
+    if options.target is None:
+        _list_targets()
+        return 0
+    target, scale = target_named(options.target), scale_named(options.scale)
+    executor = make_executor(options.executor, jobs=options.jobs, address=options.address)
+    curves = at_scale(target.curves(options.real), scale)
+    plan = make_plan(target.sweep(curves), options.out)
+    if curves and not options.draw_only:
+        _show_plan(target, scale, plan)
+    if options.plan:
+        return 0
+    failed = 0
+    if curves and not options.draw_only:
+        _refuse_if_nothing_can_run(target, plan)
+        if scale.essential:  # workers inherit it; so little is computed that compiling takes the time
+            os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        failed = _train(target, curves, plan, options, executor)
+    _draw(target, scale, curves, options.out)
+    return 1 if failed else 0
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Arguments(
+        "reproduce",
+        "Make a figure or table of the paper: train what is not finished yet, then draw. Without a target: list them.",
+        epilog="Scales: " + "; ".join(f"{scale.name}: {scale.about}" for scale in SCALES.values()),
+    )
+    parser.add_argument("target", nargs="?", help="for example fig-lbf")
+    parser.add_argument("--scale", default="laptop", help="smoke, laptop or paper (default: laptop)")
+    parser.add_argument("--plan", action="store_true", help="only say what would run, with memory and time")
+    parser.add_argument("--draw-only", action="store_true", help="only draw what is there")
+    parser.add_argument("--real", action="store_true", help="battles in StarCraft II (smacv2/) instead of skirmish/")
+    parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder (default: runs/reproduce)")
+    parser.add_argument("--executor", default="local", help=f"{' or '.join(EXECUTORS)} (default: local)")
+    parser.add_argument("--jobs", type=whole, help="local: experiments at a time (default: one per GPU or two cores)")
+    parser.add_argument("--address", help="ray: 'auto' for a running cluster (default: start one here)")
+    return parser.parse_strictly(argv)
+
+
+def _list_targets() -> None:
+    rows = table("Targets", ("name",), text=("what it is in the paper",))
+    for target in TARGETS.values():
+        rows.add_row(target.name, target.about)
+    scales = table("\nScales", ("name",), text=("what it does",))
+    for scale in SCALES.values():
+        scales.add_row(scale.name, scale.about)
+    show(rows, scales, "\nprism-marl reproduce TARGET --scale SCALE --plan says what would run.")
+
+
+def _show_plan(target: Target, scale: Scale, plan: Plan) -> None:
+    rows = table(f"{target.name} at scale {scale.name}", ("task", "method"), ("steps x seeds", "memory", "time"), ("",))
+    for estimate in plan.estimates:
+        experiment = estimate.experiment
+        rows.add_row(
+            experiment.task,
+            method_style(experiment.sharing.method).label,
+            f"{experiment.run.steps:,} x {experiment.run.seeds}",
+            size_in_words(estimate.bytes),
+            "" if estimate.state == "finished" else in_words(estimate.seconds),
+            estimate.state if estimate.state == "finished" else f"{estimate.state}; {estimate.source}",
+        )
+    parts: list[Table | str] = [rows, _total(plan)]
+    parts += [f"{task} cannot run here and is left out: {why}" for task, why in plan.impossible.items()]
+    show(*parts)
+
+
+def _total(plan: Plan) -> str:
+    waiting, done = len(plan.waiting), sum(estimate.state == "finished" for estimate in plan.estimates)
+    biggest = max((estimate.bytes for estimate in plan.waiting), default=0)
+    text = f"{waiting} experiments to run, {done} finished before."
+    if waiting:
+        text += f" Memory: at most {size_in_words(biggest)} for one, and what compiled updates need besides."
+        known = waiting - plan.unknown
+        text += f" Time one after the other: about {in_words(plan.seconds)}" if known else " Time: not known"
+        text += f" for {known}, not known for {plan.unknown}." if known and plan.unknown else "."
+    return text
+
+
+def _refuse_if_nothing_can_run(target: Target, plan: Plan) -> None:
+    if plan.impossible and all(estimate.experiment.task in plan.impossible for estimate in plan.estimates):
+        task, why = next(iter(plan.impossible.items()))
+        raise UserError(f"{target.name}: {task} cannot run here ({why})", code=1)
+
+
+def _train(
+    target: Target, curves: tuple[Curve, ...], plan: Plan, options: argparse.Namespace, executor: Executor
+) -> int:
+    able = [curve for curve in curves if curve.experiment.task not in plan.impossible]
+    outcome: SweepOutcome = run_sweep(target.sweep(able), options.out, executor, on_event=_tell)
+    for failure in outcome.failed:
+        show(f"failed: {failure.folder}: {failure.error}")
+    return len(outcome.failed)
+
+
+def _tell(event: Event) -> None:
+    experiment = event.job.experiment
+    show(f"{event.state}: {method_style(experiment.sharing.method).label} on {experiment.task} ({event.job.folder})")
+
+
+def _draw(target: Target, scale: Scale, curves: tuple[Curve, ...], out: Path) -> None:
+    gathered = gather(curves, out)
+    stem = out / "figures" / (f"{target.name}-{scale.name}" if curves else target.name)
+    facts = {"target": target.name, "scale": scale.name if curves else None, "missing": list(gathered.missing)}
+    written = write_drawing(target.draw(gathered), stem, f"{target.name}: {target.about}", facts)
+    show(*gathered.missing, *(str(path) for path in written))

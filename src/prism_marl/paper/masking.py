@@ -1,0 +1,24 @@
+"""What the masks add: plain sharing with ids, the same factorised, and Prism."""
+
+import functools
+
+from prism_marl.paper.panels import curve_drawing
+from prism_marl.paper.target import Curve, Target, as_reference, battle, method_curve
+
+
+def _curves(real: bool) -> tuple[Curve, ...]:
+    made = []
+    for task in (battle("terran", real), "mamujoco/ant-4x2"):
+        made += [method_curve(task, method) for method in ("fups_id", "fups_id_svd")]
+        made.append(as_reference(method_curve(task, "prism")))
+    return tuple(made)
+
+
+TARGETS = (
+    Target(
+        "fig-masking",
+        "FuPS+ID, FuPS+ID with SVD, and Prism (Figure 'spectral masking')",
+        functools.partial(curve_drawing, columns=2),
+        _curves,
+    ),
+)

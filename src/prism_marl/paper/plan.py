@@ -1,0 +1,123 @@
+"""What a reproduction will run: its steps, its memory from shapes alone, and how long it may take."""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from prism_marl import envs, replay
+from prism_marl.errors import UserError
+from prism_marl.experiment import Experiment
+from prism_marl.paper.speeds import Speed, closest, found_in, recorded, seconds_for
+from prism_marl.sweep import Sweep, folder_of, is_finished
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One experiment before it runs."""
+
+    experiment: Experiment
+    state: str  # finished, continues, new
+    bytes: int
+    seconds: float | None
+    source: str  # where the seconds come from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All experiments of a target."""
+
+    estimates: tuple[Estimate, ...]
+    impossible: dict[str, str]  # task to the reason why it cannot be played here
+
+    @property
+    def waiting(self) -> list[Estimate]:
+        """What is still to be run and can be."""
+        return [e for e in self.estimates if e.state != "finished" and e.experiment.task not in self.impossible]
+
+    @property
+    def seconds(self) -> float:
+        """Of all that is waiting and whose time is known, one after the other."""
+        return sum(estimate.seconds or 0.0 for estimate in self.waiting)
+
+    @property
+    def unknown(self) -> int:
+        """How many of them have no estimate."""
+        return sum(estimate.seconds is None for estimate in self.waiting)
+
+
+def make_plan(sweep: Sweep, runs_dir: Path, platform: str | None = None) -> Plan:
+    """Nothing is allocated or compiled. Times come from finished runs in the folder, else from the package's data."""
+    platform = platform or jax.default_backend()
+    own, known = (found_in(runs_dir) if runs_dir.is_dir() else []), recorded()
+    estimates = [_estimate(experiment, runs_dir, platform, own, known) for experiment in sweep.experiments]
+    tasks = dict.fromkeys(experiment.task for experiment in sweep.experiments)
+    return Plan(tuple(estimates), {task: why for task in tasks if (why := why_not(task))})
+
+
+def _estimate(
+    experiment: Experiment, runs_dir: Path, platform: str, own: Sequence[Speed], known: Sequence[Speed]
+) -> Estimate:
+    folder = folder_of(experiment, runs_dir)
+    state = "finished" if is_finished(folder) else "continues" if (folder / "config.json").exists() else "new"
+    seconds, source = time_of(experiment, platform, own, known)
+    return Estimate(experiment, state, needed_bytes(experiment), seconds, source)
+
+
+def time_of(
+    experiment: Experiment, platform: str, own: Sequence[Speed], known: Sequence[Speed]
+) -> tuple[float | None, str]:
+    """Seconds and their source in words; None where no run like this one has been timed on such a machine."""
+    for speeds, where in ((own, "a finished run here"), (known, "measured")):
+        speed = closest(experiment, list(speeds), platform)
+        if speed is None:
+            continue
+        alike = speed.task == experiment.task and speed.method == experiment.sharing.method
+        like = "" if alike else f", {speed.method} on {speed.task}"
+        source = f"{where}{like}" if where != "measured" else f"measured on {speed.machine}{like}"
+        return seconds_for(experiment, speed), source
+    return None, f"not known: nothing like it was timed on a {platform}"
+
+
+@functools.lru_cache(maxsize=1024)
+def needed_bytes(experiment: Experiment) -> int:
+    """Networks with their optimisers and the replay buffers of all seeds; what a compiled update needs comes on top."""
+    learner: Any = experiment.learner.learner(
+        experiment.sharing, envs.describe(experiment.task), experiment.network.width
+    )
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    example = learner.empty_transition() if hasattr(learner, "empty_transition") else learner.empty_episode()
+    networks = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    return experiment.run.seeds * (networks + replay.nbytes(example, experiment.learner.buffer))
+
+
+@functools.lru_cache(maxsize=64)
+def why_not(task: str) -> str:
+    """Why a task cannot be played here, in one line; empty if it can."""
+    try:
+        if envs.is_vector(task):
+            envs.make_vector(task, 1).close()
+        elif envs.is_host(task):
+            envs.make_host(task).close()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def in_words(seconds: float | None) -> str:
+    """A duration as a person would say it."""
+    if seconds is None or math.isnan(seconds):
+        return "?"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def size_in_words(number: float) -> str:
+    """Bytes as MiB or GiB."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"

@@ -1,0 +1,31 @@
+"""The paper's hyper-parameter tables beside the presets."""
+
+import importlib.resources
+import json
+from typing import Any
+
+from prism_marl import config
+from prism_marl.paper.target import Drawing, Gathered, Target
+from prism_marl.presets import preset
+
+
+def setting_rows() -> list[dict[str, Any]]:
+    """Every printed value and ours."""
+    text = importlib.resources.files("prism_marl.paper").joinpath("settings.json").read_text("utf-8")
+    rows = []
+    for task, printed in json.loads(text).items():
+        if not isinstance(printed, dict):  # a note
+            continue
+        ours = {path: value for path, value, _ in config.options(preset(task, "prism"))}
+        for path, paper in printed.items():
+            rows.append(
+                {"task": task, "field": path, "paper": paper, "ours": ours[path], "agrees": paper == ours[path]}
+            )
+    return rows
+
+
+def _draw(gathered: Gathered) -> Drawing:
+    return Drawing(tables={"Hyper-parameters": setting_rows()})
+
+
+TARGETS = (Target("table-settings", "hyper-parameters of the three benchmarks (three tables)", _draw),)

@@ -1,0 +1,104 @@
+"""A target is one figure or table of the paper: its experiments, and a function from their results to the figure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prism_marl.experiment import Experiment
+from prism_marl.plots import method_style
+from prism_marl.presets import preset
+from prism_marl.results import Run, load_run, on_common_grid
+from prism_marl.sweep import Sweep, folder_of, is_finished
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure and the experiment behind it; equal experiments are run once, whoever draws them."""
+
+    panel: str
+    label: str
+    experiment: Experiment
+    colour: str
+    dashes: Any = "-"
+    essential: bool = True  # also part of the smallest scale
+    reference: bool = False  # the other lines of its panel are compared with this one
+    group: str = ""  # panels of one group may be taken together: other tasks, the same question
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What there is to draw. ``missing`` says in sentences what is not there."""
+
+    curves: tuple[Curve, ...] = ()  # all that belong to the figure at this scale
+    drawn: tuple[tuple[Curve, Run], ...] = ()  # those whose runs are finished and readable
+    missing: tuple[str, ...] = ()
+
+    @property
+    def panels(self) -> list[str]:
+        """Titles in order, also of panels for which nothing has been run."""
+        return list(dict.fromkeys(curve.panel for curve in self.curves))
+
+    def within(self, panel: str) -> list[tuple[Curve, Run]]:
+        """The lines of a panel."""
+        return [(curve, run) for curve, run in self.drawn if curve.panel == panel]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a target becomes: a figure, or none, and the numbers as tables of plain values."""
+
+    figure: "Figure | None" = None
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # title to rows
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure or table. ``curves`` receives whether battles are those of StarCraft II itself."""
+
+    name: str
+    about: str
+    draw: Callable[[Gathered], Drawing]
+    curves: Callable[[bool], tuple[Curve, ...]] = lambda real: ()  # none where numbers are counted, not trained
+
+    def sweep(self, curves: Iterable[Curve]) -> Sweep:
+        """The experiments behind curves, each once."""
+        return Sweep(self.name, tuple(dict.fromkeys(curve.experiment for curve in curves)))
+
+
+def method_curve(task: str, method: str, *, group: str = "", essential: bool = True) -> Curve:
+    """A method with the paper's settings, in the colour that it has everywhere; a panel for each task and group."""
+    style, panel = method_style(method), f"{task}, {group}" if group else task
+    return Curve(panel, style.label, preset(task, method), style.light, essential=essential, group=group)
+
+
+def as_reference(curve: Curve) -> Curve:
+    """The same line, with which the others are compared."""
+    return replace(curve, reference=True)
+
+
+def battle(race: str, real: bool) -> str:
+    """A SMACv2 map: the game itself, or our battle with the same units, observations and rewards."""
+    return f"{'smacv2' if real else 'skirmish'}/{race}_5_vs_5"
+
+
+def gather(curves: Sequence[Curve], runs_dir: Path) -> Gathered:
+    """The finished runs behind curves; an unfinished run is left out and said, because its final value is none."""
+    drawn, missing, loaded = [], [], {}
+    for curve in curves:
+        folder = folder_of(curve.experiment, runs_dir)
+        who = f"{curve.panel}: {curve.label}"
+        if not is_finished(folder):
+            state = "not finished yet" if folder.exists() else "not run yet"
+            missing.append(f"{who} is {state} and left out.")
+            continue
+        run = loaded.setdefault(folder, load_run(folder))
+        if on_common_grid(run.evaluations, "return") is None:
+            missing.append(f"{who} is left out: its rows cannot be read.")
+            continue
+        missing += [f"{who}: {note}" for note in run.notes]
+        drawn.append((curve, run))
+    return Gathered(tuple(curves), tuple(drawn), tuple(missing))
