@@ -1,5 +1,7 @@
 """Figures exist, say something when there is nothing to draw, and follow the data."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,32 @@ def test_known_methods_have_their_own_colour_and_unknown_ones_a_stable_one():
     assert len({style.dark for style in plots.METHODS.values()}) == len(plots.METHODS)
     assert plots.method_style("mine") == plots.method_style("mine")
     assert plots.method_style("mine").label == "mine"
+
+
+def test_methods_are_called_here_as_they_call_themselves():
+    from prism_marl.sharing import METHODS
+
+    assert {name: style.label for name, style in plots.METHODS.items()} == {
+        name: method.label for name, method in METHODS.items()
+    }
+
+
+def test_runs_of_one_method_are_named_by_the_settings_in_which_they_differ():
+    runs = [Run(f"x{value}", "t", "prism", {"sharing": {"ortho": value, "common": 0.5}}) for value in (0.0, 0.1)]
+    assert plots.run_labels([*runs, Run("y", "t", "fups")]) == ["Prism (ortho 0.0)", "Prism (ortho 0.1)", "FuPS"]
+    assert plots.run_labels([runs[0], runs[0]]) == ["Prism (x0.0)", "Prism (x0.0)"]
+
+
+def test_a_name_that_no_font_has_is_no_warning(tmp_path):
+    run = load_run(make_run(tmp_path, evaluations=2, seeds=1, method="\u2028$\u4e2d\x07", replays=0))
+    png, _ = plots.save_figure(plots.learning_curves([run, run]), tmp_path / "odd")
+    assert png.stat().st_size > 1000
+
+
+def test_very_many_lines_are_named_by_method(runs):
+    many = [dataclasses.replace(runs[index % 2], name=f"n{index}") for index in range(18)]
+    (legend,) = plots.learning_curves(many).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Prism", "Kaleidoscope"]
 
 
 def test_two_runs_of_one_method_are_told_apart():

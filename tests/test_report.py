@@ -5,18 +5,17 @@ import hashlib
 import json
 import math
 import re
-import time
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from prism_marl import report
+from prism_marl import page_data, page_figures, report
 from prism_marl.errors import UserError
-from prism_marl.report import write_report
+from prism_marl.report import write_page, write_report
 from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
 
-HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}'\"&"
+HOSTILE = "</script><!--<img src=x onerror=alert(1)>\u2028{{data}}'\"&"
 
 
 class Outline(HTMLParser):
@@ -56,7 +55,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(tmp_path):
     outline = Outline(page)
     assert outline.title == "Prism on lbf/10x10-3p-3f"
     ids = {attributes.get("id") for _, attributes in outline.tags}
-    assert {"learning", "scores", "spectrum", "replay", "footprint", "training", "record", "data"} <= ids
+    assert {"learning", "scores", "spectrum", "replay", "footprint", "training", "record", "missing", "data"} <= ids
     assert not [tag for tag, attributes in outline.tags if attributes.get("src")]
     links = [attributes["href"] for _, attributes in outline.tags if attributes.get("href")]
     assert all(link.startswith(("#", "data:")) for link in links)
@@ -120,6 +119,7 @@ def test_the_content_policy_admits_the_script_of_the_page_and_no_other(tmp_path)
     digest = base64.b64encode(hashlib.sha256(outline.scripts[1].encode()).digest()).decode()
     (policy,) = [attributes["content"] for tag, attributes in outline.tags if "http-equiv" in attributes]
     assert f"script-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
     assert "default-src 'none'" in policy
 
 
@@ -150,21 +150,23 @@ def test_values_that_are_not_numbers_become_null(tmp_path):
     assert "one seed, so no interval" in page
 
 
-def test_two_methods_are_compared_with_prism(tmp_path):
+def test_two_methods_are_compared_both_ways(tmp_path):
     make_run(tmp_path / "runs", method="fups", evaluations=5)
     make_run(tmp_path / "runs", method="prism", evaluations=5, seed=1)
     data = data_of(written(tmp_path, tmp_path / "runs"))
     assert [run["method"] for run in data["runs"]] == ["prism", "fups"]
     assert data["runs"][data["headline"]]["method"] == "prism"
-    ours, theirs = (run["scores"] for run in data["runs"])
-    assert "beaten" not in ours
-    assert theirs["against"] == "Prism"
-    assert 0.5 < theirs["beaten"][0] <= 1.0
+    (table,) = data["improvement"]
+    assert [data["runs"][index]["method"] for index in table["runs"]] == ["prism", "fups"]
+    ours, theirs = table["table"][0][1], table["table"][1][0]
+    assert table["table"][0][0] is None
+    assert 0.5 < ours[0] <= 1.0
+    assert theirs == pytest.approx([1 - ours[0], 1 - ours[2], 1 - ours[1]])
 
 
 def test_the_spectra_are_capped(tmp_path, monkeypatch):
     path = make_run(tmp_path / "runs", evaluations=70)
-    monkeypatch.setattr(report, "SPECTRA_BYTES", 70_000)
+    monkeypatch.setattr(page_data, "SPECTRA_BYTES", 70_000)
     run = data_of(written(tmp_path, path))["runs"][0]
     assert len(run["spectra"]["steps"]) == 60
     assert run["spectra"]["seeds"] == 2
@@ -201,18 +203,93 @@ def test_a_wrong_folder_is_the_users_business(tmp_path):
         write_report([tmp_path / "nowhere"], tmp_path / "index.html")
 
 
-def test_forty_runs_are_drawn_quickly_and_stay_small(tmp_path):
+def test_many_runs_bring_less_each_and_the_page_stays_small(tmp_path, monkeypatch):
+    opened = []
+    reading = page_data.load_run
+    monkeypatch.setattr(
+        page_data, "load_run", lambda folder, **limits: opened.append(limits) or reading(folder, **limits)
+    )
+    monkeypatch.setattr(page_data, "REPLAY_SHAPES", 1500)
     for index in range(40):
         method = FOOTPRINT[index % len(FOOTPRINT)][0]
-        task = f"lbf/task-{index // len(FOOTPRINT)}"
-        make_run(tmp_path / "runs", method=method, task=task, evaluations=100, seed=index, replays=2)
-    start = time.perf_counter()
+        make_run(tmp_path / "runs", method=method, task=f"lbf/{index // 8}", evaluations=40, seed=index, replays=2)
     page = written(tmp_path, tmp_path / "runs")
-    assert time.perf_counter() - start < 30.0
-    assert len(page) < 4_000_000
     data = data_of(page)
-    assert len(data["runs"]) == 40
-    assert all(len(run["replays"]) == 1 for run in data["runs"])
+    assert len(data["runs"]) == len(opened) == 40  # every folder is read once
+    assert {limits["replay_limit"] for limits in opened} == {1}
+    assert {limits["spectra_limit"] for limits in opened} == {30}
+    assert len(page) < 2_500_000
+    assert {len(run["curves"]["return"]["x"]) for run in data["runs"]} == {100}
+    shown = [run["replays"] for run in data["runs"] if run["replays"]]
+    assert 0 < len(shown) < 40  # as many as there is room for, and the others are told of
+    assert any("more replays" in note["what"] and len(note["who"]) > 20 for note in data["missing"])
+
+
+def test_what_is_missing_is_said_for_the_whole_comparison(tmp_path):
+    make_run(tmp_path / "runs", method="prism", task="lbf/a", evaluations=6, replays=0)
+    make_run(tmp_path / "runs", method="fups", task="lbf/a", evaluations=3, seeds=2, replays=0)
+    make_run(tmp_path / "runs", method="prism", task="lbf/b", evaluations=6, seed=1, replays=0)
+    broken = make_run(tmp_path / "runs", method="prism", task="lbf/b", evaluations=6, seed=2, replays=0)
+    (broken / "eval.jsonl").write_text('{"evaluation": 0, "se\n' + (broken / "eval.jsonl").read_text()[:-20])
+    (tmp_path / "runs" / "died" / "early").mkdir(parents=True)
+    missing = data_of(written(tmp_path, tmp_path / "runs"))["missing"]
+    said = " ".join(note["what"] for note in missing)
+    for part in (
+        "The folder runs/died/early is empty",
+        "lbf/b has no evaluations of FuPS.",
+        "On lbf/a runs have 2 to 5 seeds",
+        "On lbf/a runs end between step 100",
+        "2 of 31 rows of eval.jsonl cannot be read",
+    ):
+        assert part in said
+
+
+def test_folders_without_runs_give_a_page_that_says_so(tmp_path):
+    (tmp_path / "runs" / "nothing").mkdir(parents=True)
+    page = written(tmp_path, tmp_path / "runs")
+    assert "The folders hold no runs yet." in page
+    said = [note["what"] for note in data_of(page)["missing"]]
+    assert said == [
+        "The folder runs/nothing is empty: no run has been written there.",
+        "There are no runs, so there is nothing to draw.",
+    ]
+
+
+def test_a_page_in_a_folder_has_every_figure_as_png_and_pdf(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_figures, "FEW", 0)  # the figures of one run and one layer stand for all
+    make_run(tmp_path / "runs", evaluations=3, seeds=2, name="a/b<script>")
+    make_run(tmp_path / "runs", method=HOSTILE, evaluations=3, seeds=2, replays=0)
+    out = tmp_path / "page"
+    (out / "figures").mkdir(parents=True)
+    with pytest.raises(UserError, match="of something else"):
+        write_page([tmp_path / "runs"], out)
+    (out / "figures").rmdir()
+    index = write_page([tmp_path / "runs"], out)
+    figures = data_of(index.read_text(encoding="utf-8"))["figures"]
+    kinds = {key.split(":")[0] for key in figures}
+    assert kinds == {"learning", "scores", "improvement", "footprint", "spectrum", "training"}
+    files = {path.relative_to(out).as_posix() for path in (out / "figures").iterdir()}
+    assert files == {f"{stem}.{kind}" for stem in figures.values() for kind in ("png", "pdf")}
+    assert all(re.fullmatch(r"figures/[A-Za-z0-9._+-]+", stem) for stem in figures.values())
+    heads = {path.suffix: path.read_bytes()[:4] for path in (out / "figures").iterdir()}
+    assert heads == {".png": b"\x89PNG", ".pdf": b"%PDF"}
+
+
+def test_figures_of_an_earlier_page_go_and_what_is_not_ours_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "planned_figures", lambda *these: page_figures.planned_figures(*these)[:1])
+    out = tmp_path / "page"
+    write_page([make_run(tmp_path / "runs", method="fups", evaluations=2, seeds=1, replays=0)], out)
+    (out / "figures" / "gone.png").write_bytes(b"old")
+    (out / "figures" / "notes.txt").write_text("mine")
+    write_page([tmp_path / "runs"], out)
+    assert not (out / "figures" / "gone.png").exists()
+    assert (out / "figures" / "notes.txt").exists()
+    (out / "index.html").write_text("<p>mine</p>")
+    with pytest.raises(UserError, match="give another"):
+        write_page([tmp_path / "runs"], out)
+    assert (out / "index.html").read_text() == "<p>mine</p>"
+    with pytest.raises(UserError, match="this is a file"):
+        write_page([tmp_path / "runs"], out / "index.html")
 
 
 def test_a_replay_written_by_the_runner_is_shown(tmp_path):
@@ -223,6 +300,6 @@ def test_a_replay_written_by_the_runner_is_shown(tmp_path):
     scene = Scene(5, 5, (Shape("disc", 1.5, 2.5, 0.8, 0, "2", "A"),), caption="step 0")
     write_replay(tmp_path, "seed-0", "greedy episode", 1.0, [scene, scene])
     notes: list[str] = []
-    (replay,) = load_replays(tmp_path / "replays", notes)
+    (replay,), _ = load_replays(tmp_path / "replays", notes)
     assert notes == []
     assert replay.frames[0] == scene

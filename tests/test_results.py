@@ -1,6 +1,9 @@
 """Run folders, whole and damaged."""
 
+import gzip
 import json
+import shutil
+import tarfile
 import time
 
 import numpy as np
@@ -104,6 +107,42 @@ def test_spectra_of_another_shape_are_left_out(tmp_path):
     assert run.spectra is not None
     assert run.spectra.steps.size == 2
     assert any("other shapes" in note for note in run.notes)
+
+
+def test_archived_spectra_are_read_without_unpacking(tmp_path):
+    path = make_run(tmp_path, evaluations=4)
+    loose = load_run(path).spectra
+    with tarfile.open(path / "spectra.tar.gz", "w:gz") as archive:
+        archive.add(path / "spectra", arcname="spectra")
+    shutil.rmtree(path / "spectra")
+    packed = load_run(path).spectra
+    assert loose is not None
+    assert packed is not None
+    np.testing.assert_array_equal(packed.steps, loose.steps)
+    for ours, theirs in zip(packed.layers, loose.layers, strict=True):
+        np.testing.assert_array_equal(ours.spectrum, theirs.spectrum)
+        assert (ours.name, ours.common) == (theirs.name, theirs.common)
+    assert not (path / "spectra").exists()
+    (path / "spectra.tar.gz").write_bytes((path / "spectra.tar.gz").read_bytes()[:300])
+    assert load_run(path).notes == ("spectra.tar.gz cannot be read and was left out.",)
+
+
+def test_an_archive_that_claims_terabytes_is_left_alone(tmp_path):
+    path = make_run(tmp_path, evaluations=2, spectra=False)
+    claim = tarfile.TarInfo("spectra/000000.safetensors")
+    claim.size = 2**42
+    (path / "spectra.tar.gz").write_bytes(gzip.compress(claim.tobuf() + bytes(10_240)))
+    run = load_run(path)
+    assert run.spectra is None
+    assert run.notes == ("spectra.tar.gz cannot be read and was left out.",)
+
+
+def test_seeds_that_have_their_steps_are_not_called_short(tmp_path):
+    path = make_run(tmp_path, evaluations=6, seeds=2, replays=0)
+    rows = [json.loads(line) for line in (path / "eval.jsonl").read_text().splitlines()]
+    later = [{**rows[-1], "evaluation": 5 + k, "step": rows[-1]["step"] + 50_000 * k} for k in range(1, 5)]
+    write_jsonl(path / "eval.jsonl", rows + later)  # one seed goes on because the other was slow
+    assert load_run(path).notes == ()
 
 
 def test_spectra_without_metadata_take_their_step_from_the_evaluations(tmp_path):

@@ -206,3 +206,13 @@ def test_mask_distance_counts_only_maskable_directions():
 def test_mask_distance_without_maskable_directions_or_pairs_is_zero():
     np.testing.assert_array_equal(stats.mask_distance(np.ones((2, 3, 4)), common=4), np.zeros((2, 3, 3)))
     assert stats.mean_pairwise(np.zeros((1, 1))) == 0.0
+
+
+def test_the_interval_of_repeated_values_is_that_of_all_of_them_written_out():
+    rng = np.random.default_rng(3)
+    values, times = rng.normal(size=(7, 4)), np.array([1, 5, 2, 9, 1, 3, 4])
+    values[2] = values[5]  # ties
+    for level in (0.95, 0.5, 1.0):
+        tail = 50 * (1 - level)
+        expected = np.percentile(np.repeat(values, times, axis=0), [tail, 100 - tail], axis=0)
+        np.testing.assert_allclose(stats._repeated_percentiles(values, times, level), expected, atol=1e-12)

@@ -6,17 +6,21 @@ Every reader keeps what is good and appends a plain-English sentence to ``notes`
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+import tarfile
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from prism_marl.envs.scene import Scene, Shape
-from prism_marl.reading import StrangeFileError, check_plain, read_text
+from prism_marl.reading import LARGEST_ROWS, LARGEST_TEXT, StrangeFileError, check_plain, read_text
 
 FloatArray = NDArray[np.float64]
 
@@ -103,11 +107,11 @@ def read_json(path: Path, root: Path, notes: list[str]) -> Any:
 
 
 def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, notes: list[str]) -> Spectra | None:
-    files = sorted(folder.glob("*.safetensors"))  # absent for methods without a spectrum, which is no defect
+    """The spectra of a run, evenly spaced in time; kept rows have them as an archive beside the folder's name."""
     frames, bad = [], 0
-    for index in evenly_spaced(len(files), limit) if files else ():
+    for stem, read in _spectra_files(folder, limit, notes):
         try:
-            frames.append(_read_spectra_file(check_plain(files[index], folder.parent), seed_steps))
+            frames.append(_parse_spectra(stem, read(), seed_steps))
         except UNREADABLE:
             bad += 1
     if bad:
@@ -123,28 +127,58 @@ def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, not
     return Spectra(np.array([step for step, _ in alike]), layers) if layers else None
 
 
-def _read_spectra_file(path: Path, seed_steps: Sequence[FloatArray]) -> tuple[float, dict[str, tuple]]:
+def _spectra_files(folder: Path, limit: int, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
+    """(stem, how to read it) of the chosen files; none for methods without a spectrum, which is no defect."""
+    files: list[tuple[str, Callable[[], bytes]]]
+    files = [(path.stem, partial(_plain_bytes, path, folder.parent)) for path in sorted(folder.glob("*.safetensors"))]
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    if not files and archive.is_file():
+        files = _archived_files(archive, notes)
+    return [files[index] for index in evenly_spaced(len(files), limit)] if files else []
+
+
+def _plain_bytes(path: Path, root: Path) -> bytes:
+    return check_plain(path, root, LARGEST_TEXT).read_bytes()
+
+
+def _archived_files(archive: Path, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
+    """Members are read into memory and never unpacked onto the disk."""
+    held: dict[PurePosixPath, bytes] = {}
+    room = LARGEST_ROWS
+    try:
+        with tarfile.open(check_plain(archive, archive.parent, LARGEST_ROWS)) as tar:
+            for member in tar:
+                room -= member.size
+                if room < 0:  # before its bytes are looked at: a small archive can claim to hold terabytes
+                    raise StrangeFileError("holds too much")
+                if member.isfile() and (opened := tar.extractfile(member)):
+                    held[PurePosixPath(member.name)] = opened.read()
+    except (*UNREADABLE, EOFError, tarfile.TarError, zlib.error):
+        notes.append(f"{archive.name} cannot be read and was left out.")
+        return []
+    found = sorted(name for name in held if name.suffix == ".safetensors")
+    return [(name.stem, partial(held.__getitem__, name)) for name in found]
+
+
+def _parse_spectra(stem: str, data: bytes, seed_steps: Sequence[FloatArray]) -> tuple[float, dict[str, tuple]]:
     """The step of one spectra file and, per layer, (spectrum, mask, common)."""
-    with safe_open(path, framework="numpy") as tensors:
-        metadata = tensors.metadata() or {}
-        layers = {}
-        for key in tensors.keys():  # noqa: SIM118 - not a dict
-            name, _, kind = key.rpartition(".")
-            if kind != "spectrum":
-                continue
-            spectrum, mask = tensors.get_tensor(key), tensors.get_tensor(f"{name}.mask").astype(bool)
-            if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
-                raise ValueError("a spectrum is [seeds, identities, directions]")
-            always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
-            common = int(metadata.get(f"common.{name}", always))
-            layers[name] = (
-                np.nan_to_num(spectrum.astype(np.float32)),
-                mask,
-                min(max(common, 0), mask.shape[-1]),
-            )
+    tensors = safetensors.numpy.load(data)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    metadata = header.get("__metadata__", {})
+    layers = {}
+    for key in tensors:
+        name, _, kind = key.rpartition(".")
+        if kind != "spectrum":
+            continue
+        spectrum, mask = tensors[key], tensors[f"{name}.mask"].astype(bool)
+        if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
+            raise ValueError("a spectrum is [seeds, identities, directions]")
+        always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
+        common = min(max(int(metadata.get(f"common.{name}", always)), 0), mask.shape[-1])
+        layers[name] = (np.nan_to_num(spectrum.astype(np.float32)), mask, common)
     if "steps" in metadata:
         return float(np.mean(json.loads(metadata["steps"]))), layers
-    index = int(path.stem)
+    index = int(stem)
     seen = [steps[index] for steps in seed_steps if index < steps.size]
     return float(np.mean(seen)) if seen else float(index), layers
 
@@ -155,9 +189,13 @@ def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
     return LayerSpectra(name, min(common for _, _, common in frames), spectrum, mask)
 
 
-def load_replays(folder: Path, notes: list[str]) -> tuple[Replay, ...]:
-    replays = []
-    for path in sorted(folder.glob("*.json")):
+def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[Replay, ...], int]:
+    """The first ``limit`` recorded episodes, and how many files were not looked at."""
+    replays: list[Replay] = []
+    paths = sorted(folder.glob("*.json"))
+    for place, path in enumerate(paths):
+        if len(replays) == limit:
+            return tuple(replays), len(paths) - place
         raw = read_json(path, folder.parent, notes)
         try:
             frames = tuple(_scene(frame) for frame in raw["frames"])
@@ -166,7 +204,7 @@ def load_replays(folder: Path, notes: list[str]) -> tuple[Replay, ...]:
             continue
         if frames:
             replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
-    return tuple(replays)
+    return tuple(replays), 0
 
 
 def _scene(raw: dict[str, Any]) -> Scene:

@@ -5,7 +5,8 @@ Nothing here raises for a damaged file: a run killed in the middle of a row is s
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,20 +63,28 @@ class Run:
     timing: dict[str, FloatArray] = field(default_factory=dict)
     spectra: Spectra | None = None
     replays: tuple[Replay, ...] = ()
+    replays_unread: int = 0  # files beyond the limit that was asked for
     footprint: tuple[FootprintRow, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def find_runs(path: Path) -> list[Path]:
+def find_runs(path: Path, *, allow_none: bool = False) -> list[Path]:
     """The run folders at or below ``path``: those that hold a ``config.json`` or an ``eval.jsonl``."""
     path = Path(path)
     if not path.is_dir():
         raise UserError(f"there is no folder {path}: give a run folder, or a folder of runs")
     found = {marker.parent for name in ("config.json", "eval.jsonl") for marker in path.rglob(name)}
-    if not found:
+    if not found and not allow_none:
         raise UserError(f"no runs in {path}: a run folder holds config.json and eval.jsonl")
     # A folder inside a run (an exported policy, say) may hold a config.json of its own: it is no run.
     return sorted(folder for folder in found if not found.intersection(folder.parents))
+
+
+def empty_folders(path: Path, runs: Iterable[Path]) -> list[Path]:
+    """Folders at or below ``path`` with nothing in them, outside of runs: an experiment that never wrote a file."""
+    inside = set(runs)
+    found = [Path(folder) for folder, folders, files in os.walk(path) if not folders and not files]
+    return sorted(folder for folder in found if folder not in inside and not inside.intersection(folder.parents))
 
 
 def load_runs(paths: Iterable[Path]) -> list[Run]:
@@ -84,8 +93,8 @@ def load_runs(paths: Iterable[Path]) -> list[Run]:
     return [load_run(folder) for folder in dict.fromkeys(folders)]
 
 
-def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
-    """One run folder; at most ``spectra_limit`` evenly spaced spectra files are read."""
+def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) -> Run:
+    """One run folder; at most so many evenly spaced spectra and so many replays are read."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
@@ -93,6 +102,7 @@ def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
     config = _object(read_json(folder / "config.json", folder, notes), "config.json", notes)
     evaluations = _seed_curves(_read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
     sharing = config.get("sharing")
+    replays, unread = load_replays(folder / "replays", notes, replay_limit)
     run = Run(
         name=folder.resolve().name,
         task=str(config.get("task", "unknown task")),
@@ -103,7 +113,8 @@ def load_run(folder: Path, *, spectra_limit: int = 60) -> Run:
         training=_seed_curves(_read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
         timing=_columns(_read_rows(folder / "timing.jsonl", notes)),
         spectra=load_spectra(folder / "spectra", [curve.steps for curve in evaluations], spectra_limit, notes),
-        replays=load_replays(folder / "replays", notes),
+        replays=replays,
+        replays_unread=unread,
         footprint=load_footprint(folder / "footprint.json", notes),
     )
     notes.extend(_completeness(run))
@@ -138,6 +149,16 @@ def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None 
 def metric_names(curves: Sequence[SeedCurve]) -> list[str]:
     """Every metric that at least one seed wrote, in the order of first appearance."""
     return list(dict.fromkeys(name for curve in curves for name in curve.metrics))
+
+
+def flat_settings(value: Any, prefix: str = "") -> list[list[str]]:
+    """Nested settings as [dotted name, text] rows."""
+    if isinstance(value, Mapping) and prefix.count(".") < 6:
+        inner = [(f"{prefix}.{key}" if prefix else str(key), one) for key, one in value.items()]
+        rows = [row for name, one in inner for row in flat_settings(one, name)]
+        return rows or ([[prefix, "none"]] if prefix else [])
+    text = value if isinstance(value, str) else json.dumps(value)
+    return [[prefix, text[:300]]]
 
 
 def _object(value: Any, name: str, notes: list[str]) -> dict[str, Any]:
@@ -211,8 +232,12 @@ def _completeness(run: Run) -> list[str]:
     notes = []
     ends = {curve.seed: curve.steps[-1] for curve in run.evaluations}
     spacing = max((np.diff(curve.steps).max() for curve in run.evaluations if curve.steps.size > 1), default=0.0)
+    settings = run.config.get("run")
+    planned = settings if isinstance(settings, dict) else {}
+    # Seeds go on until the slowest has its steps, so a seed that has its own is not short.
+    goal = min(max(ends.values()) - 1.5 * spacing, np.nan_to_num(number(planned.get("steps")), nan=np.inf))
     for seed, end in ends.items():
-        if end < max(ends.values()) - 1.5 * spacing:
+        if end < goal:
             notes.append(
                 f"Seed {seed} stops at step {end:,.0f} of {max(ends.values()):,.0f}; the curves end where "
                 "the shortest seed ends."
@@ -222,8 +247,6 @@ def _completeness(run: Run) -> list[str]:
     )
     if lost:
         notes.append(f"{lost} evaluations have no finite return and are bridged by their neighbours.")
-    settings = run.config.get("run")
-    planned = settings if isinstance(settings, dict) else {}
     if len(ends) < number(planned.get("seeds")):
         notes.append(f"{len(ends)} of {planned['seeds']} seeds have rows.")
     if max(ends.values()) < 0.99 * number(planned.get("steps")):

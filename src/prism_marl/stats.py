@@ -54,7 +54,7 @@ def bootstrap_interval(
     pooled = np.concatenate(arrays)
     distinct, which = _stratified_draws(tuple(len(array) for array in arrays), resamples, seed)
     estimates = interquartile_mean(pooled[distinct], axis=1)
-    return _percentiles(interquartile_mean(pooled), estimates[which], level)
+    return Interval(interquartile_mean(pooled), *_repeated_percentiles(estimates, np.bincount(which), level))
 
 
 @lru_cache(maxsize=16)
@@ -72,6 +72,23 @@ def _stratified_draws(sizes: tuple[int, ...], resamples: int, seed: int) -> tupl
     ]
     distinct, which = np.unique(np.concatenate(drawn, axis=1), axis=0, return_inverse=True)
     return distinct, which.reshape(-1)
+
+
+def _repeated_percentiles(values: FloatArray, times: NDArray[np.int64], level: float) -> list[Any]:
+    """Both ends of the interval of ``np.repeat(values, times, axis=0)``, without writing out thousands of repeats."""
+    order = np.argsort(values, axis=0)
+    ordered, reached = np.take_along_axis(values, order, axis=0), np.cumsum(times[order], axis=0)
+
+    def ranked(rank: int) -> FloatArray:
+        return np.take_along_axis(ordered, (reached <= rank).sum(axis=0)[None], axis=0)[0]
+
+    ends = []
+    for share in ((1.0 - level) / 2.0, (1.0 + level) / 2.0):
+        place = share * (int(times.sum()) - 1)
+        below = int(place)
+        low, high = ranked(below), ranked(min(below + 1, int(times.sum()) - 1))
+        ends.append(low + (high - low) * (place - below))
+    return ends
 
 
 def _percentiles(estimate: Any, resampled: FloatArray, level: float) -> Interval:

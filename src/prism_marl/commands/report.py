@@ -3,18 +3,22 @@
 from pathlib import Path
 
 from prism_marl.commands.arguments import Arguments
-from prism_marl.report import write_report
-from prism_marl.results import find_runs
+from prism_marl.report import write_page, write_report
 
 
 def run(argv: list[str]) -> int:
     """Make the page of runs."""
-    parser = Arguments("report", "One self-contained page with curves, spectra, footprint and replays.")
+    parser = Arguments("report", "A self-contained page with curves, tables, spectra, footprint and replays.")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders that hold them")
-    parser.add_argument("--out", type=Path, help="the page (default: report.html in the first folder)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="a folder for the page and its figures as PNG and PDF, or NAME.html for the page alone "
+        "(default: report.html in the first folder)",
+    )
     parser.add_argument("--title", help="headline of the page")
     found = parser.parse_strictly(argv)
-    runs = [run for folder in found.runs for run in find_runs(folder)]
-    page = write_report(runs, found.out or found.runs[0] / "report.html", found.title)
-    print(page)  # noqa: T201
+    out = found.out or found.runs[0] / "report.html"
+    write = write_report if out.suffix.lower() in (".html", ".htm") else write_page
+    print(write(found.runs, out, found.title))  # noqa: T201
     return 0

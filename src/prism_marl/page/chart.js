@@ -38,7 +38,7 @@ function lineChart(host, options) {
   if (options.floor === undefined || low < options.floor) low -= margin;
   high += margin;
   const xHigh = xTop > xLow ? xTop : xLow + 1;
-  const room = options.endLabels && width > 560 ? 16 + 6.6 * Math.max(...series.map((one) => Math.min(22, one.name.length))) : 12;
+  const room = options.endLabels && width > 560 ? 18 + 7.3 * Math.max(...series.map((one) => Math.min(22, one.name.length))) : 12;
   const ticks = niceTicks(low, high, height / (height < 150 ? 32 : 48));
   const left = 12 + 6.2 * Math.max(...ticks.map((tick) => tickText(tick).length));
   const box = { left, right: width - room, top: 8, bottom: height - (options.xLabel ? 36 : 20) };
@@ -59,8 +59,13 @@ function lineChart(host, options) {
   if (options.xLabel) {
     svg.append(draw("text", { x: (box.left + box.right) / 2, y: height - 4, "text-anchor": "middle", text: options.xLabel }));
   }
-  for (const one of series) drawBand(svg, one, px, py);
-  for (const one of series) drawLine(svg, one, px, py);
+  for (const draws of [drawBand, drawLine]) {
+    for (const one of series) {
+      const group = draw("g", { class: "line", "data-line": one.key || one.name });
+      draws(group, one, px, py);
+      svg.append(group);
+    }
+  }
   if (room > 12) drawEndLabels(svg, series, box, py);
   const now = draw("line", { class: "now", y1: box.top, y2: box.bottom, visibility: "hidden" });
   svg.append(now);
@@ -126,7 +131,7 @@ function drawEndLabels(svg, series, box, py) {
   for (let i = labels.length - 1; i >= 0; i--) { labels[i].y = Math.min(labels[i].y, limit); limit = labels[i].y - gap; }
   for (const { one, y } of labels) {
     const name = one.name.length > 22 ? one.name.slice(0, 21) + "…" : one.name;
-    svg.append(draw("text", { class: "end", x: box.right + 8, y: y + 4, text: name, style: { fill: one.colour } }));
+    svg.append(draw("text", { class: "end line", "data-line": one.key || one.name, x: box.right + 8, y: y + 4, text: name, style: { fill: one.colour } }));
   }
 }
 

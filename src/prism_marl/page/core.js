@@ -25,6 +25,15 @@ function fill(node, options, children) {
   return node;
 }
 
+// A section's title, with links to its figure as files where the page lies in a folder with them.
+// figures: what each is called where there are several, and its key.
+function heading(text, figures = {}) {
+  const file = (key, name, kind) => make("a", { href: encodeURI(DATA.figures[key]) + "." + kind, text: kind.toUpperCase(), "aria-label": `${name || text} as ${kind.toUpperCase()}` });
+  const links = Object.entries(figures).filter(([, key]) => DATA.figures[key]).map(([name, key]) =>
+    make("span", {}, name ? name + " " : null, file(key, name, "png"), " ", file(key, name, "pdf")));
+  return make("div", { class: "heading" }, make("h2", { text }), links.length ? make("span", { class: "files" }, ...links) : null);
+}
+
 function caption(lead, text) { return make("p", { class: "caption" }, make("b", { text: lead + " " }), text); }
 
 function isDark() { return document.documentElement.dataset.theme === "dark"; }
@@ -39,6 +48,7 @@ function agentColour(index) {
 function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
+  if (size >= 1e12) return value.toExponential(1).replace("+", "");
   if (size >= 1e9) return trim(value / 1e9) + "G";
   if (size >= 1e6) return trim(value / 1e6) + "M";
   if (size >= 1e4) return trim(value / 1e3) + "k";

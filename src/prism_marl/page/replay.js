@@ -9,7 +9,7 @@ function replaySection(section, run) {
     stage.replaceChildren(episode(run.replays[Number(picker.value)], run.replays.length > 1 ? picker : null));
   };
   picker.addEventListener("change", () => { open(); picker.focus(); });
-  section.append(make("h2", { text: "Episode replay" }), stage);
+  section.append(heading("Episode replay"), stage);
   open();
   return true;
 }

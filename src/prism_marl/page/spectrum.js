@@ -18,7 +18,7 @@ function spectrumSection(section, run) {
   const spectra = run.spectra;
   if (!spectra || !spectra.steps.length) return false;
   const layers = spectra.layers.map((layer) => ({ ...layer, cells: decode(layer.bytes), seeds: spectra.seeds, word: spectra.word }));
-  const state = { frame: spectra.steps.length - 1, seed: 0 };
+  const state = { frame: spectra.steps.length - 1, seed: 0, measure: "masks" };
   const readout = make("span", { class: "readout" });
   const views = layers.map((layer) => layerView(layer, state));
   const chartHost = make("div", { class: "chart" });
@@ -36,15 +36,17 @@ function spectrumSection(section, run) {
   });
   const seeds = make("select", { "aria-label": "Seed" }, ...Array.from({ length: spectra.seeds }, (_, i) => make("option", { value: i, text: "seed " + i })));
   seeds.addEventListener("change", () => { state.seed = Number(seeds.value); controls.refresh(); });
+  const measures = make("select", { "aria-label": "What the squares show" }, make("option", { value: "masks", text: "squares: masks that differ" }), make("option", { value: "values", text: "squares: L1 distance of masked values" }));
+  measures.addEventListener("change", () => { state.measure = measures.value; paintKey(key, state); controls.refresh(); });
   const key = make("div", { class: "bar" });
-  section.append(make("h2", { text: "Spectrum explorer" }),
-    make("div", { class: "bar" }, controls.button, controls.slider, readout, spectra.seeds > 1 ? seeds : null),
+  section.append(heading("Spectrum explorer", Object.fromEntries(layers.map((layer) => [layer.name, `spectrum:${DATA.runs.indexOf(run)}:${layer.name}`]))),
+    make("div", { class: "bar sticky" }, controls.button, controls.slider, readout, spectra.seeds > 1 ? seeds : null, measures),
     make("div", { class: "panel" }, key, make("div", { class: "layers" }, ...views.map((view) => view.node))),
-    caption("Who uses which direction.", "Each row is an agent (or a role, where roles carry the masks), each column a singular direction of the layer, coloured by its singular value and empty where it is switched off. Left of the gap all agree by design; look right of it for columns that one row keeps and another drops. The square counts, for each pair of rows, the percentage of own directions on which they differ."),
+    caption("Who uses which direction.", "Each row is an agent (or a role, where roles carry the masks), each column a singular direction of the layer, coloured by its singular value and empty where it is switched off. Left of the gap all agree by design; look right of it for columns that one row keeps and another drops. The square compares each pair of rows: the percentage of own directions on which their masks differ, or the L1 distance of their masked singular values. Arrow keys read a heat map that has the focus."),
     make("div", { class: "panel", style: { marginTop: "18px" } }, make("h3", { text: `Mean distance between the masks of two ${spectra.word}s` }), keys, chartHost),
     caption("Specialisation over training.", "Mean over pairs and over all seeds, one line per layer; the band spans the seeds. A line that leaves zero marks the moment a layer stops being shared by everyone; click anywhere to move the explorer there."));
   figure(chartHost, () => {
-    paintKey(key);
+    paintKey(key, state);
     keys.replaceChildren(...layers.map((layer, index) => make("span", {}, lineSample(agentColour(index + 4), index), layer.name)));
     chart = lineChart(chartHost, {
       series: layers.map((layer, index) => ({ name: layer.name, colour: agentColour(index + 4), x: spectra.steps, ...layer.apart, dash: index % 4, faint: true })),
@@ -56,35 +58,61 @@ function spectrumSection(section, run) {
   return true;
 }
 
-function paintKey(key) {
+function paintKey(key, state) {
   key.replaceChildren(
     make("span", { class: "ramp" }, make("i", { class: "off" }), "off", rampBar(SIZE_RAMP), "small to large singular value"),
-    make("span", { class: "ramp push" }, "masks equal", rampBar(APART_RAMP), "all different"));
+    make("span", { class: "ramp push" }, state.measure === "masks" ? "masks equal" : "values equal", rampBar(APART_RAMP), state.measure === "masks" ? "all different" : "largest distance of the layer"));
 }
 
 function layerView(layer, state) {
-  const heat = make("canvas", { role: "img" }), pair = make("canvas", { role: "img" });
+  const heat = make("canvas", { role: "img", tabindex: 0 }), pair = make("canvas", { role: "img" });
   const own = layer.rank - layer.common;
-  const count = make("span");
+  const title = make("span"), count = make("span");
   const node = make("div", { class: "layer" },
     make("div", {}, make("h3", { text: layer.name }, make("span", { text: `${layer.rank} directions: ${layer.common} common, ${own} of each ${layer.word}'s own` })), heat),
-    make("div", { class: "pair" }, make("h3", {}, "masks differ", count), pair));
-  const at = (agent, direction) => layer.cells[((state.frame * layer.seeds + state.seed) * layer.agents + agent) * layer.rank + direction];
-  const distance = (a, b) => {
-    let differ = 0;
-    for (let d = layer.common; d < layer.rank; d++) differ += (at(a, d) === 0) !== (at(b, d) === 0);
-    return own ? differ / own : 0;
-  };
+    make("div", { class: "pair" }, make("h3", {}, title, count), pair));
+  const at = (agent, direction, frame = state.frame) => layer.cells[((frame * layer.seeds + state.seed) * layer.agents + agent) * layer.rank + direction];
+  const measure = () => pairMeasure(layer, at, state.measure);
   const paint = () => {
     paintHeat(heat, layer, at);
-    const mean = paintPairs(pair, layer, distance);
-    count.textContent = percent(mean);
-    heat.setAttribute("aria-label", `Masked singular values of ${layer.name}, ${plural(layer.agents, layer.word)}`);
-    pair.setAttribute("aria-label", `Masks of two ${layer.word}s differ on ${percent(mean)} of their own directions on average`);
+    const chosen = measure(), mean = paintPairs(pair, layer, chosen);
+    title.textContent = chosen.title;
+    count.textContent = chosen.text(mean);
+    heat.setAttribute("aria-label", `Masked singular values of ${layer.name}, ${plural(layer.agents, layer.word)}; arrow keys read values`);
+    pair.setAttribute("aria-label", `${layer.name}: ${chosen.title} ${chosen.text(mean)} on average over pairs of ${layer.word}s`);
   };
   readHeat(heat, layer, at);
-  readPairs(pair, layer, distance);
+  readPairs(pair, layer, measure);
   return { node, paint };
+}
+
+// How two agents are compared: by their masks, or by what the masks leave of the singular values.
+function pairMeasure(layer, at, name) {
+  const own = layer.rank - layer.common;
+  if (name === "masks") {
+    const between = (a, b) => {
+      let differ = 0;
+      for (let d = layer.common; d < layer.rank; d++) differ += (at(a, d) === 0) !== (at(b, d) === 0);
+      return own ? differ / own : 0;
+    };
+    return { title: "masks differ ", between, top: 1, text: percent, label: (value) => Math.round(100 * value), words: (value) => `differ on ${percent(value)} of ${own} directions` };
+  }
+  const size = (code) => (code ? ((code - 1) / 254) * layer.top : 0);
+  const between = (a, b, frame) => {
+    let total = 0;
+    for (let d = 0; d < layer.rank; d++) total += Math.abs(size(at(a, d, frame)) - size(at(b, d, frame)));
+    return total;
+  };
+  layer.farthest ??= farthest(layer, between);
+  return { title: "L1 distance ", between, top: layer.farthest || 1, text: short, label: trim, words: (value) => `are ${short(value)} apart (L1 of masked singular values)` };
+}
+
+// The colour scale of a layer must not move with the slider: its end is the largest distance of all times.
+function farthest(layer, between) {
+  let most = 0;
+  const frames = layer.cells.length / (layer.seeds * layer.agents * layer.rank);
+  for (let frame = 0; frame < frames; frame++) for (let a = 1; a < layer.agents; a++) for (let b = 0; b < a; b++) most = Math.max(most, between(a, b, frame));
+  return most;
 }
 
 function surface(canvas, height) {
@@ -144,6 +172,13 @@ function paintHeat(canvas, layer, at) {
 }
 
 function readHeat(canvas, layer, at) {
+  const cursor = { agent: 0, direction: 0 };
+  const tell = (x, y) => {
+    const { agent, direction } = cursor, code = at(agent, direction);
+    const size = code ? "|s| = " + short(((code - 1) / 254) * layer.top) : "switched off";
+    showTip(x, y, make("div", { text: `${layer.name}, ${layer.word} ${agent + 1}` }),
+      make("div", { text: `direction ${direction + 1}, ${direction < layer.common ? "common" : "own"}: ${size}` }));
+  };
   canvas.addEventListener("pointermove", (event) => {
     const rect = canvas.getBoundingClientRect(), plan = heatPlan(layer, rect.width);
     const agent = Math.floor((event.clientY - rect.top - 2) / plan.row);
@@ -151,40 +186,48 @@ function readHeat(canvas, layer, at) {
     let direction = Math.floor((x - plan.left) / plan.cell);
     if (direction >= layer.common) direction = Math.max(layer.common, Math.floor((x - plan.left - plan.gap) / plan.cell));
     if (agent < 0 || agent >= layer.agents || direction < 0 || direction >= layer.rank) return hideTip();
-    const code = at(agent, direction);
-    const size = code ? "|s| = " + short(((code - 1) / 254) * layer.top) : "switched off";
-    return showTip(event.clientX, event.clientY,
-      make("div", { text: `${layer.name}, ${layer.word} ${agent + 1}` }),
-      make("div", { text: `direction ${direction + 1}, ${direction < layer.common ? "common" : "own"}: ${size}` }));
+    Object.assign(cursor, { agent, direction });
+    return tell(event.clientX, event.clientY);
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (event.key === "Escape") hideTip();
+    if (!by) return;
+    event.preventDefault();
+    cursor.agent = Math.max(0, Math.min(layer.agents - 1, cursor.agent + by[0]));
+    cursor.direction = Math.max(0, Math.min(layer.rank - 1, cursor.direction + by[1]));
+    const rect = canvas.getBoundingClientRect(), plan = heatPlan(layer, rect.width);
+    tell(rect.left + plan.x(cursor.direction) + plan.cell / 2, rect.top + 2 + (cursor.agent + 0.5) * plan.row);
   });
   canvas.addEventListener("pointerleave", hideTip);
+  canvas.addEventListener("blur", hideTip);
 }
 
 function pairCell(layer, width) { return Math.min(rowHeight(layer), width / layer.agents); }
 
-function paintPairs(canvas, layer, distance) {
+function paintPairs(canvas, layer, measure) {
   const { pen, width } = surface(canvas, layer.agents * rowHeight(layer) + 4);
   const cell = pairCell(layer, width);
   let total = 0;
   for (let a = 0; a < layer.agents; a++) for (let b = 0; b < layer.agents; b++) {
-    const apart = a === b ? 0 : distance(a, b);
-    total += apart;
+    const value = a === b ? 0 : measure.between(a, b), apart = value / measure.top;
+    total += value;
     pen.fillStyle = a === b ? cssColour("--off") : rampColour(APART_RAMP, apart);
     pen.fillRect(Math.round(b * cell), 2 + Math.round(a * cell), Math.ceil(cell) - 2, Math.ceil(cell) - 2);
     if (cell < 24) continue;
     pen.textAlign = "center";
     pen.fillStyle = a === b ? agentColour(a) : isDark() ? (apart > 0.7 ? "#1a1206" : "#f0e6da") : apart > 0.55 ? "#fff" : "#3a2a1a";
-    pen.fillText(a === b ? "■" : Math.round(100 * apart), (b + 0.5) * cell - 1, (a + 0.5) * cell + 2);
+    pen.fillText(a === b ? "■" : measure.label(value), (b + 0.5) * cell - 1, (a + 0.5) * cell + 2);
   }
   return layer.agents > 1 ? total / (layer.agents * (layer.agents - 1)) : 0;
 }
 
-function readPairs(canvas, layer, distance) {
+function readPairs(canvas, layer, measure) {
   canvas.addEventListener("pointermove", (event) => {
     const rect = canvas.getBoundingClientRect(), cell = pairCell(layer, rect.width);
     const a = Math.floor((event.clientY - rect.top - 2) / cell), b = Math.floor((event.clientX - rect.left) / cell);
     if (a < 0 || b < 0 || a >= layer.agents || b >= layer.agents || a === b) return hideTip();
-    return showTip(event.clientX, event.clientY, make("div", { text: `${layer.word}s ${a + 1} and ${b + 1} differ on ${percent(distance(a, b))} of ${layer.rank - layer.common} directions` }));
+    return showTip(event.clientX, event.clientY, make("div", { text: `${layer.word}s ${a + 1} and ${b + 1} ${measure().words(measure().between(a, b))}` }));
   });
   canvas.addEventListener("pointerleave", hideTip);
 }

@@ -1,0 +1,97 @@
+// End points: a table and who beats whom, task by task. And what is missing.
+
+const CHANCE_RAMP = [["#c8641b", "#f3d3b4", "#ffffff", "#bcd7ee", "#1b66a8"], ["#c9702b", "#5a3a24", "#1b1f25", "#21415f", "#3f8fd2"]];
+
+function scoresSection(section) {
+  const runs = DATA.runs.filter((run) => run.scores);
+  if (runs.length < 2) return false;
+  const tasks = [...new Set(runs.map((run) => run.task))];
+  const all = tasks.length <= 4;
+  const stage = make("div", { class: "endpoints" });
+  const picker = make("select", { "aria-label": "Task" }, all && tasks.length > 1 ? make("option", { value: -1, text: "all tasks" }) : null,
+    ...tasks.map((task, index) => make("option", { value: index, text: task })));
+  const redraw = () => {
+    const shown = Number(picker.value) < 0 ? tasks : [tasks[Number(picker.value)]];
+    stage.replaceChildren(...shown.flatMap((task) => taskScores(task, runs.filter((run) => run.task === task), tasks.length > 1)));
+  };
+  picker.addEventListener("change", redraw);
+  section.append(heading("End points", { finals: "scores", probabilities: "improvement" }), make("div", { class: "bar", hidden: tasks.length < 2 }, make("label", {}, "Task", picker)), stage,
+    caption("Which method wins, and how sure.", "Interquartile mean over seeds with its 95% bootstrap interval in brackets, drawn to scale. Best is the highest evaluation of each seed and so flatters; the mean over training is the area under the curve divided by its length. In the square, each number is the probability that a random seed of the row ends above a random seed of the column: 50% is a coin toss, and only bold ones have an interval that leaves the coin toss out."));
+  figure(stage, redraw);
+  return true;
+}
+
+function taskScores(task, members, named) {
+  const matrix = DATA.improvement.find((one) => one.task === task);
+  return [named ? make("h3", { class: "task", text: task }) : null,
+    make("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Final results on " + task }, scoreTable(members)),
+    matrix ? make("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Probability of improvement on " + task }, chanceTable(matrix)) : null,
+  ].filter(Boolean);
+}
+
+function scoreTable(members) {
+  const head = [["Method"], ["Final return (IQM)", true], [""], ["Best", true], ["Mean over training", true], ["Seeds", true], ["Steps", true], ["Training time", true]];
+  const sorted = [...members].sort((a, b) => b.scores.final[0] - a.scores.final[0]);
+  const bounds = sorted.flatMap((run) => run.scores.final);
+  const scale = [Math.min(...bounds), Math.max(...bounds)];
+  return make("table", { class: "scores" },
+    make("thead", {}, make("tr", {}, ...head.map(([text, number]) => make("th", { text, scope: "col", class: number ? "num" : null })))),
+    make("tbody", {}, ...sorted.map((run) => scoreRow(run, scale))));
+}
+
+function scoreRow(run, scale) {
+  const span = scale[1] - scale[0];
+  const cell = (triple) => make("td", { class: "num", text: fixed(triple[0], span) + " " },
+    run.seeds > 1 ? make("small", { text: `[${fixed(triple[1], span)}, ${fixed(triple[2], span)}]` }) : null);
+  const { final, best, area, steps } = run.scores;
+  return make("tr", {}, make("th", { scope: "row" }, swatch(run), " " + run.label), cell(final),
+    make("td", {}, whisker(final, scale, shade(run.colour))), cell(best), cell(area),
+    make("td", { class: "num", text: run.seeds }), make("td", { class: "num", text: whole(steps) }),
+    make("td", { class: "num", text: duration(run.timing.seconds), title: run.timing.compile > 0 ? `and ${duration(run.timing.compile)} of compiling` : "" }));
+}
+
+function swatch(run) { return make("span", { class: "swatch", style: { background: shade(run.colour) } }); }
+
+// A dot with its interval on the common scale of the task.
+function whisker([value, low, high], [start, end], colour) {
+  const at = (number) => 2 + 96 * ((number - start) / (end - start || 1)) + "%";
+  return draw("svg", { class: "whisker", "aria-hidden": "true" },
+    draw("line", { x1: "2%", x2: "98%", y1: 8, y2: 8, stroke: cssColour("--line") }),
+    draw("line", { x1: at(low), x2: at(high), y1: 8, y2: 8, stroke: colour, "stroke-width": 3, "stroke-opacity": 0.5 }),
+    draw("circle", { cx: at(value), cy: 8, r: 4, fill: colour }));
+}
+
+function chanceTable({ runs, table, of }) {
+  const members = runs.map((index) => DATA.runs[index]);
+  const wide = members.length <= 10;
+  const title = `Probability that the row beats the column${of > members.length ? ` (the ${members.length} highest of ${of} runs)` : ""}`;
+  const cell = (triple, row, column) => {
+    if (!triple) return make("td", { class: "self" });
+    const [chance, low, high] = triple;
+    const many = members[row].seeds > 1 && members[column].seeds > 1;
+    const words = `${members[row].label} against ${members[column].label}: ${percent(chance)}` + (many ? `, 95% interval ${percent(low)} to ${percent(high)}` : "");
+    return make("td", { class: many && (low > 0.5 || high < 0.5) ? "sure" : null, title: words, style: chanceStyle(chance) },
+      Math.round(100 * chance) + "%", wide && many ? make("small", { text: `${Math.round(100 * low)}–${Math.round(100 * high)}` }) : null);
+  };
+  return make("table", { class: "chances" + (members.length > 6 ? " broad" : "") }, make("caption", { text: title }),
+    make("thead", {}, make("tr", {}, make("td"), ...members.map((run) => make("th", { scope: "col" }, swatch(run), make("div", { text: run.label }))))),
+    make("tbody", {}, ...table.map((line, row) => make("tr", {}, make("th", { scope: "row" }, swatch(members[row]), " " + members[row].label),
+      ...line.map((triple, column) => cell(triple, row, column))))));
+}
+
+function chanceStyle(chance) {
+  const background = rampColour(CHANCE_RAMP, chance), [red, green, blue] = background.match(/\d+/g).map(Number);
+  return { background, color: 0.3 * red + 0.59 * green + 0.11 * blue > 140 ? "#16202b" : "#f5f7fa" };
+}
+
+function missingSection(section) {
+  const rows = DATA.missing.map(({ what, who }) => {
+    const whole = who.length === 1 && who[0] === "The comparison";
+    if (whole) return make("li", { text: what });
+    if (who.length <= 2) return make("li", {}, make("b", { text: who.join("; ") + ": " }), what);
+    return make("li", {}, what + " ", make("details", {}, make("summary", { text: plural(who.length, "run") }), ...who.map((name) => make("div", { text: name }))));
+  });
+  section.append(heading("What is missing"),
+    make("ul", { class: "notes" }, ...(rows.length ? rows : [make("li", { text: "Nothing: every folder that was given is complete." })])));
+  return true;
+}

@@ -1,0 +1,56 @@
+// Sections about one run: its sizes, its training signals, its record.
+
+function footprintSection(section, run) {
+  const rows = [...run.footprint].sort((a, b) => a.parameters - b.parameters);
+  if (!rows.length) return false;
+  const grid = make("div", { class: "sizes" });
+  const largest = Math.max(...rows.map((row) => row.parameters));
+  const redraw = () => {
+    grid.replaceChildren(...["Method", "Parameters", "", "Private", "Private share", ""].map((text, i) => make("span", { class: "head" + (i === 3 || i === 2 ? " num" : "") + (i > 3 ? " wide" : ""), text })));
+    for (const row of rows) grid.append(...sizeRow(row, largest, row.method === run.method));
+  };
+  section.append(heading("Footprint", { "": "footprint" }), make("div", { class: "panel" }, grid),
+    caption("What diversity costs.", "All parameters of the agents' networks on this task and width; hatched is what belongs to single agents. Look for methods that give agents a matrix of their own yet keep the hatched part small: it is what grows with every further agent."));
+  figure(grid, redraw);
+  return true;
+}
+
+function sizeRow(row, largest, mine) {
+  const colour = shade(row.colour), share = Number.isFinite(row.private) ? row.private / row.parameters : NaN;
+  const part = (size, own) => make("span", { class: own ? "own" : "", style: { width: size + "%", backgroundColor: colour } });
+  const own = Number.isFinite(share) && share > 0 ? (100 * row.private) / largest : 0;
+  const total = (100 * row.parameters) / largest;
+  const bytes = Number.isFinite(row.bytes) ? `, ${short(row.bytes)} bytes` : "";
+  return [
+    make("span", { class: mine ? "who me" : "who" }, make("span", { class: "swatch", style: { background: colour } }), " " + row.label),
+    make("span", { class: "track", role: "img", "aria-label": `${whole(row.parameters)} parameters${bytes}`, title: `${whole(row.parameters)} parameters${bytes}` }, part(total - own, false), own ? part(own, true) : null),
+    make("span", { class: "num", text: whole(row.parameters) }), make("span", { class: "num", text: whole(row.private) }),
+    make("span", { class: "track thin wide" }, Number.isFinite(share) && share > 0 ? part(100 * share, true) : null),
+    make("span", { class: "num wide", text: percent(share) }),
+  ];
+}
+
+function trainingSection(section, run) {
+  const names = Object.keys(run.training);
+  if (!names.length) return false;
+  const grid = make("div", { class: "multiples small" });
+  section.append(heading("Training signals", { "": "training:" + DATA.runs.indexOf(run) }), grid,
+    caption("Is the optimiser healthy.", "Median over seeds, band from the lowest to the highest seed. Look for a temporal-difference loss that settles, an orthogonality term near zero (the shared singular vectors stay orthonormal) and gradients without spikes."));
+  for (const name of names) {
+    const host = make("div", { class: "chart" });
+    grid.append(make("div", { class: "panel" }, make("h3", { text: name.replaceAll("_", " ") }), host));
+    figure(host, () => lineChart(host, {
+      series: [{ name, colour: shade(run.colour), thin: true, ...run.training[name] }], height: 128, label: `${name} over training; arrow keys read values`,
+    }));
+  }
+  return true;
+}
+
+function recordSection(section, run) {
+  const table = (rows) => make("div", { class: "settings" }, ...rows.map(([name, value]) => make("div", {}, make("span", { text: name }), make("span", { text: value }))));
+  const block = (title, rows) => (rows.length ? make("details", { class: "panel" }, make("summary", { text: `${title} (${rows.length})` }), table(rows)) : null);
+  section.append(heading("Record"), make("p", { class: "caption" }, "Run folder ", make("b", { text: run.name })),
+    ...[block("Configuration", run.config), block("Machine and versions", run.machine)].filter(Boolean),
+    caption("What was run.", "Every setting and version that the run folder keeps; the same configuration and seed start the same run."));
+  return true;
+}
