@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from prism_marl import stats
 from prism_marl.cli import main
@@ -68,8 +69,8 @@ def test_figures_share_their_runs(tmp_path):
 
 
 def test_ablations_change_one_weight_and_budgets_one_width():
-    for term in ("diversity", "ortho"):
-        curves = [c for c in TARGETS["fig-regularisers"].curves(False) if c.panel == f"mamujoco/ant-4x2, {term}"]
+    for term, name in (("diversity", "diversity"), ("ortho", "orthogonality")):
+        curves = [c for c in TARGETS["fig-regularisers"].curves(False) if c.panel == f"mamujoco/ant-4x2, {name}"]
         default = preset("mamujoco/ant-4x2", "prism").sharing
         assert [getattr(c.experiment.sharing, term) / getattr(default, term) for c in curves] == pytest.approx(
             [0, 0.5, 1, 2, 10]
@@ -148,6 +149,23 @@ def test_improvement_over_all_panels_is_the_mean_of_the_panels(tmp_path):
     rows = drawing.tables["Probability that the reference is better"]
     assert [row["panel"] for row in rows][-1] == "all 3 panels" and {row["against"] for row in rows} == {"NoPS"}
     assert rows[-1]["probability"][0] == pytest.approx(np.mean([row["probability"][0] for row in rows[:-1]]))
+
+
+@pytest.mark.parametrize("name", ["fig-regularisers", "fig-lbf"])
+def test_nothing_of_a_figure_is_cut_off(name, tmp_path):
+    curves = at_scale(TARGETS[name].curves(False), SCALES["laptop"])
+    for experiment in TARGETS[name].sweep(curves).experiments:
+        folder = folder_of(experiment, tmp_path)
+        make_run(folder.parent, name=folder.name, method="prism", evaluations=3, seeds=2, spectra=False)
+        (folder / "done").touch()
+    figure = TARGETS[name].draw(gather(curves, tmp_path)).figure
+    assert figure is not None
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+    assert [text.get_text() for text in legend.get_texts()] == list(dict.fromkeys(c.label for c in curves))
 
 
 def test_the_spectral_figure_shows_distances_of_the_recorded_spectra(tmp_path):

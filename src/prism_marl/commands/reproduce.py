@@ -30,7 +30,7 @@ def run(argv: list[str]) -> int:
     curves = at_scale(target.curves(options.real), scale)
     plan = make_plan(target.sweep(curves), options.out)
     if curves and not options.draw_only:
-        _show_plan(target, scale, plan)
+        _show_plan(target, scale, curves, plan)
     if options.plan:
         return 0
     failed = 0
@@ -71,13 +71,14 @@ def _list_targets() -> None:
     show(rows, scales, "\nprism-marl reproduce TARGET --scale SCALE --plan says what would run.")
 
 
-def _show_plan(target: Target, scale: Scale, plan: Plan) -> None:
-    rows = table(f"{target.name} at scale {scale.name}", ("task", "method"), ("steps x seeds", "memory", "time"), ("",))
+def _show_plan(target: Target, scale: Scale, curves: tuple[Curve, ...], plan: Plan) -> None:
+    rows = table(f"{target.name} at scale {scale.name}", ("panel", "line"), ("steps x seeds", "memory", "time"), ("",))
+    first = {curve.experiment: curve for curve in reversed(curves)}  # of the lines that share an experiment
     for estimate in plan.estimates:
         experiment = estimate.experiment
         rows.add_row(
-            experiment.task,
-            method_style(experiment.sharing.method).label,
+            first[experiment].panel,
+            first[experiment].label,
             f"{experiment.run.steps:,} x {experiment.run.seeds}",
             size_in_words(estimate.bytes),
             "" if estimate.state == "finished" else in_words(estimate.seconds),

@@ -24,7 +24,7 @@ def _curves(real: bool) -> tuple[Curve, ...]:
             if curve.experiment == base.experiment:
                 made.append(as_reference(replace(curve, label=f"{curve.label} (Prism)")))
             else:
-                made.append(replace(curve, colour=ramp(place, 4), dashes=DASHES[1 + place]))
+                made.append(replace(curve, colour=ramp(place, len(RATIOS)), dashes=DASHES[1 + place]))
     return tuple(made)
 
 

@@ -34,28 +34,31 @@ def panels_figure(gathered: Gathered, columns: int) -> Figure:
         figure = Figure(figsize=(max(5.2, 0.6 + 3.1 * columns), 0.8 + 2.5 * rows), layout="constrained")
         axes = np.asarray(figure.subplots(rows, columns, squeeze=False)).ravel()
         for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
-            _draw_panel(axis, panel, gathered.within(panel))
-            if place % columns == 0:
+            drawn = _draw_panel(axis, panel, gathered.within(panel))
+            if drawn and place % columns == 0:
                 axis.set_ylabel("episode return\n(IQM, 95% interval)")
-            if place + columns >= len(panels):
+            if drawn and place + columns >= len(panels):
                 axis.set_xlabel("environment steps")
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         lines = {str(line.get_label()): line for axis in axes for line in axis.get_lines()}
         order = [label for label in dict.fromkeys(curve.label for curve in gathered.curves) if label in lines]
         if order:
-            figure.legend(
-                handles=[lines[label] for label in order], loc="outside lower center", ncols=min(4, len(order))
-            )
+            room = figure.get_figwidth() // (
+                0.6 + 0.085 * max(map(len, order))
+            )  # inches of a line and its longest label
+            handles = [lines[label] for label in order]
+            figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(int(room), len(order))))
     return figure
 
 
-def _draw_panel(axis: Axes, panel: str, lines: list[tuple[Curve, Run]]) -> None:
+def _draw_panel(axis: Axes, panel: str, lines: list[tuple[Curve, Run]]) -> bool:
+    """False where there is nothing to draw, which the panel then says."""
     axis.set_title(panel)
     if not lines:
         axis.set(xticks=[], yticks=[])
         axis.text(0.5, 0.5, "no finished run", ha="center", va="center", transform=axis.transAxes, color=MUTED)
-        return
+        return False
     for layer, (curve, run) in enumerate(lines):
         grid = on_common_grid(run.evaluations, "return")
         assert grid is not None  # gather() leaves such runs out
@@ -73,11 +76,12 @@ def _draw_panel(axis: Axes, panel: str, lines: list[tuple[Curve, Run]]) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(short_number))
     axis.set_xlim(left=0)
+    return True
 
 
 def ramp(place: int, count: int) -> str:
-    """A colour for the place in a row of ``count`` ordered values: light to dark, and safe without colour vision."""
-    return to_hex(colormaps["plasma"](0.82 - 0.72 * place / max(count - 1, 1)))
+    """A colour for the place in a row of ``count`` ordered values: light to dark, and never blue, which is Prism's."""
+    return to_hex(colormaps["YlOrBr"](0.4 + 0.55 * place / max(count - 1, 1)))
 
 
 def short_number(value: float, _: object = None) -> str:

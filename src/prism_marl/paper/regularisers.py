@@ -8,24 +8,25 @@ from prism_marl.paper.target import Curve, Target, as_reference, battle, method_
 from prism_marl.plots import DASHES
 
 TIMES = (0.0, 0.5, 1.0, 2.0, 10.0)
+TERMS = {"diversity": "diversity", "ortho": "orthogonality"}  # field to words
 MAIN = (0.0, 1.0, 10.0)
 
 
 def _curves(real: bool) -> tuple[Curve, ...]:
     """A row of panels for each term; the line of factor one is Prism itself and the same run in both."""
     made = []
-    for term in ("diversity", "ortho"):
+    for term, name in TERMS.items():
         for task in (battle("terran", real), "mamujoco/ant-4x2"):
             for place, factor in enumerate(TIMES):
-                base = method_curve(task, "prism", group=term, essential=factor in MAIN)
+                base = method_curve(task, "prism", group=name, essential=factor in MAIN)
                 weight = factor * getattr(base.experiment.sharing, term)
                 curve = replace(
                     base,
-                    label=f"{factor:g} times the weight",
+                    label=f"{factor:g} × weight",
                     experiment=base.experiment.with_option(f"sharing.{term}", str(weight)),
                 )
                 if factor == 1:
-                    made.append(as_reference(replace(curve, label="the paper's weight (Prism)")))
+                    made.append(as_reference(replace(curve, label=f"{curve.label} (Prism)")))
                 else:
                     made.append(replace(curve, colour=ramp(place, len(TIMES)), dashes=DASHES[1 + place % 2]))
     return tuple(made)
