@@ -121,6 +121,22 @@ def test_the_slider_moves_the_heat_maps_and_the_squares(browser, page):
     assert faults(browser) == []
 
 
+def test_replays_step_and_another_run_is_chosen(browser, page):
+    browser.open(page)
+    frame = "document.querySelector('#replay .plain li b').textContent"
+    assert browser.evaluate(frame).startswith("1 of")
+    browser.click("#replay button[aria-label='One step on']")
+    assert browser.evaluate(frame).startswith("2 of")
+    shapes = "document.querySelectorAll('#replay .board circle, #replay .board rect').length"
+    assert browser.evaluate(shapes) > 3
+    browser.choose("#run-picker", "1")  # FuPS has no spectrum
+    assert browser.evaluate("document.getElementById('spectrum').hidden")
+    assert not browser.evaluate("document.getElementById('replay').hidden")
+    browser.click("#record summary")
+    assert "sharing.method" in browser.evaluate("document.getElementById('record').innerText")
+    assert faults(browser) == []
+
+
 def test_light_and_dark_follow_the_system_and_the_button(browser, page):
     paper = "getComputedStyle(document.body).backgroundColor"
     browser.open(page)

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from prism_marl import page_data, page_figures, report
+from prism_marl import cli, page_data, page_figures, report
 from prism_marl.errors import UserError
 from prism_marl.report import write_page, write_report
 from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
@@ -198,6 +198,22 @@ def test_a_failed_write_leaves_the_old_page_and_no_litter(tmp_path, monkeypatch)
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["index.html"]
 
 
+def test_the_command_writes_a_file_or_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "planned_figures", lambda *_: [])
+    path = make_run(tmp_path / "runs", evaluations=2, seeds=1, replays=0, spectra=False)
+    wanted = {
+        (): path / "report.html",
+        ("--out", str(tmp_path / "one.html")): tmp_path / "one.html",
+        ("--out", str(tmp_path / "page")): tmp_path / "page" / "index.html",
+    }
+    for words, page in wanted.items():
+        assert cli.main(["report", str(path), *words]) == 0
+        assert capsys.readouterr().out.strip() == str(page)
+        assert page.is_file()
+    assert cli.main(["report", str(tmp_path / "nowhere")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
 def test_a_wrong_folder_is_the_users_business(tmp_path):
     with pytest.raises(UserError, match="there is no folder"):
         write_report([tmp_path / "nowhere"], tmp_path / "index.html")
@@ -213,9 +229,14 @@ def test_many_runs_bring_less_each_and_the_page_stays_small(tmp_path, monkeypatc
     for index in range(40):
         method = FOOTPRINT[index % len(FOOTPRINT)][0]
         make_run(tmp_path / "runs", method=method, task=f"lbf/{index // 8}", evaluations=40, seed=index, replays=2)
-    page = written(tmp_path, tmp_path / "runs")
+    study = page_data.load_study([tmp_path / "runs"])
+    page = report.render_page(study)
     data = data_of(page)
     assert len(data["runs"]) == len(opened) == 40  # every folder is read once
+    figures = page_figures.planned_figures(study.runs, study.improvement)
+    assert [figure.key.split(":")[0] for figure in figures] == [
+        "learning", "scores", "improvement", "footprint", "spectrum", "training"
+    ]  # fmt: skip
     assert {limits["replay_limit"] for limits in opened} == {1}
     assert {limits["spectra_limit"] for limits in opened} == {30}
     assert len(page) < 2_500_000
@@ -232,10 +253,11 @@ def test_what_is_missing_is_said_for_the_whole_comparison(tmp_path):
     broken = make_run(tmp_path / "runs", method="prism", task="lbf/b", evaluations=6, seed=2, replays=0)
     (broken / "eval.jsonl").write_text('{"evaluation": 0, "se\n' + (broken / "eval.jsonl").read_text()[:-20])
     (tmp_path / "runs" / "died" / "early").mkdir(parents=True)
+    (tmp_path / "runs" / "died" / "early" / "log.txt").write_text("out of memory")
     missing = data_of(written(tmp_path, tmp_path / "runs"))["missing"]
     said = " ".join(note["what"] for note in missing)
     for part in (
-        "The folder runs/died/early is empty",
+        "The folder runs/died/early holds no run",
         "lbf/b has no evaluations of FuPS.",
         "On lbf/a runs have 2 to 5 seeds",
         "On lbf/a runs end between step 100",
@@ -250,7 +272,7 @@ def test_folders_without_runs_give_a_page_that_says_so(tmp_path):
     assert "The folders hold no runs yet." in page
     said = [note["what"] for note in data_of(page)["missing"]]
     assert said == [
-        "The folder runs/nothing is empty: no run has been written there.",
+        "The folder runs/nothing holds no run: its experiment never wrote a file.",
         "There are no runs, so there is nothing to draw.",
     ]
 

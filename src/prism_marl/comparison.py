@@ -60,7 +60,7 @@ def missing(
 
 def _gaps(runs: Sequence[Run], empty: Sequence[str]) -> list[str]:
     """Folders without a run, methods that one task has and another has not, and unequal numbers of seeds and steps."""
-    gaps = [f"The folder {folder} is empty: no run has been written there." for folder in empty]
+    gaps = [f"The folder {folder} holds no run: its experiment never wrote a file." for folder in empty]
     if not runs:
         gaps.append("There are no runs, so there is nothing to draw.")
     methods = list(dict.fromkeys(run.method for run in runs))

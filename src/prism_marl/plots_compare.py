@@ -26,32 +26,33 @@ WRITTEN = 4  # up to so many tables have their numbers written into the cells
 
 
 def final_returns(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> Figure:
-    """Final return of each run: a tick for each seed, the interquartile mean and its 95% interval; a panel per task."""
+    """Final return of each run: its seeds, their interquartile mean and its 95% interval; a panel per task."""
     with rc_context(STYLE):
         figure, axes = _panels([table["runs"] for table in tables], width=5.6, row=0.3, columns=2)
         for axis, table in zip(axes, tables, strict=False):
             chosen = [runs[index] for index in table["runs"]]
-            for place, run in enumerate(chosen):
-                _draw_final(axis, place, run)
+            _draw_finals(axis, chosen)
             small = 8 if len(tables) <= WRITTEN else 5
             axis.set_yticks(range(len(chosen)), [unmathed(label)[:24] for label in run_labels(chosen)], fontsize=small)
             axis.invert_yaxis()
             axis.set_title(unmathed(table["task"]))
             axis.grid(visible=False, axis="y")
-        axes[0].set_xlabel("final return (dot: interquartile mean, bar: 95% interval, ticks: seeds)")
+        axes[0].set_xlabel("final return (large dot: interquartile mean, bar: 95% interval, small dots: seeds)")
     return figure
 
 
-def _draw_final(axis: Axes, place: int, run: Run) -> None:
-    curves = on_common_grid(run.evaluations, "return")
-    if curves is None:
-        return
-    final = stats.final_evaluation(curves.values)
-    middle, low, high = stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES)
-    colour = method_style(run.method).light
-    axis.plot([low, high], [place, place], color=colour, alpha=0.45, linewidth=4, solid_capstyle="round")
-    axis.plot(final, np.full(len(final), place), "|", color=colour, markersize=7, alpha=0.8)
-    axis.plot(middle, place, "o", color=colour, markersize=5.5)
+def _draw_finals(axis: Axes, runs: Sequence[Run]) -> None:
+    """A small dot for each seed, a bar for the interval, a large dot for the interquartile mean."""
+    for place, run in enumerate(runs):
+        curves = on_common_grid(run.evaluations, "return")
+        if curves is None:
+            continue
+        final = stats.final_evaluation(curves.values)
+        middle, low, high = stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES)
+        colour = method_style(run.method).light
+        axis.hlines(place, low, high, color=colour, alpha=0.45, linewidth=4)
+        spots, sizes = [*final, middle], [*([7.0] * len(final)), 30.0]
+        axis.scatter(spots, [place] * len(spots), s=sizes, color=colour, linewidths=0)
 
 
 def improvement_matrices(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> Figure:

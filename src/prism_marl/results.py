@@ -28,6 +28,7 @@ from prism_marl.recordings import (
     read_json,
 )
 
+_BEFORE_A_RUN = {".lock", "log.txt"}  # what a folder may hold whose experiment failed before it began
 _BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
 
 
@@ -81,9 +82,9 @@ def find_runs(path: Path, *, allow_none: bool = False) -> list[Path]:
 
 
 def empty_folders(path: Path, runs: Iterable[Path]) -> list[Path]:
-    """Folders at or below ``path`` with nothing in them, outside of runs: an experiment that never wrote a file."""
+    """Folders at or below ``path``, outside of runs, in which an experiment was to be and never wrote a row."""
     inside = set(runs)
-    found = [Path(folder) for folder, folders, files in os.walk(path) if not folders and not files]
+    found = [Path(folder) for folder, below, files in os.walk(path) if not below and not set(files) - _BEFORE_A_RUN]
     return sorted(folder for folder in found if folder not in inside and not inside.intersection(folder.parents))
 
 
@@ -221,8 +222,15 @@ def _seed_curves(rows: list[dict[str, Any]], name: str, notes: list[str]) -> tup
 def _columns(rows: list[dict[str, Any]], skip: Sequence[str] = ()) -> dict[str, FloatArray]:
     """Rows to columns; a column without a single number is dropped."""
     names = dict.fromkeys(name for row in rows for name in row if name not in skip)
-    columns = {name: np.array([number(row.get(name)) for row in rows]) for name in names}
+    columns = {name: _numbers([row.get(name) for row in rows]) for name in names}
     return {name: column for name, column in columns.items() if np.isfinite(column).any()}
+
+
+def _numbers(values: list[Any]) -> FloatArray:
+    """Each as a number, NaN where it is none; nearly always all are, and that is quick to see."""
+    if set(map(type, values)) == {float}:
+        return np.array(values)
+    return np.array([number(value) for value in values])
 
 
 def _completeness(run: Run) -> list[str]:

@@ -44,7 +44,7 @@ function scoreRow(run, scale) {
   const cell = (triple) => make("td", { class: "num", text: fixed(triple[0], span) + " " },
     run.seeds > 1 ? make("small", { text: `[${fixed(triple[1], span)}, ${fixed(triple[2], span)}]` }) : null);
   const { final, best, area, steps } = run.scores;
-  return make("tr", {}, make("th", { scope: "row" }, swatch(run), " " + run.label), cell(final),
+  return make("tr", {}, make("th", { scope: "row", title: run.label }, swatch(run), " " + run.label), cell(final),
     make("td", {}, whisker(final, scale, shade(run.colour))), cell(best), cell(area),
     make("td", { class: "num", text: run.seeds }), make("td", { class: "num", text: whole(steps) }),
     make("td", { class: "num", text: duration(run.timing.seconds), title: run.timing.compile > 0 ? `and ${duration(run.timing.compile)} of compiling` : "" }));

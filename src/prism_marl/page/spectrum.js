@@ -104,7 +104,11 @@ function pairMeasure(layer, at, name) {
     return total;
   };
   layer.farthest ??= farthest(layer, between);
-  return { title: "L1 distance ", between, top: layer.farthest || 1, text: short, label: trim, words: (value) => `are ${short(value)} apart (L1 of masked singular values)` };
+  return { title: "L1 distance ", between, top: layer.farthest || 1, text: short, label: twoDigits, words: (value) => `are ${short(value)} apart (L1 of masked singular values)` };
+}
+
+function twoDigits(value) { // what a small cell has room for
+  return value >= 10 ? String(Math.round(value)) : value >= 1 ? value.toFixed(1) : value.toFixed(2).replace(/^0/, "");
 }
 
 // The colour scale of a layer must not move with the slider: its end is the largest distance of all times.
