@@ -255,6 +255,8 @@ def test_reproduce_trains_what_is_left_draws_and_tells_what_failed(toy, trained,
 
 def test_a_plan_starts_nothing(tmp_path, capsys):
     out = tmp_path / "runs"
+    assert main(["reproduce", "table-settings", "--plan", "--out", str(out)]) == 0
+    assert "nothing is trained" in capsys.readouterr().out
     assert main(["reproduce", "fig-spectra", "--scale", "smoke", "--plan", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "mamujoco/ant-4x2" in said and "2,000 x 2" in said and "MiB" in said and not out.exists()
@@ -266,6 +268,7 @@ def test_mistakes_cost_one_sentence(tmp_path, capsys):
         (["fig-lbf", "--scale", "papre"], "did you mean 'paper'"),
         (["fig-lbf", "--executor", "locl"], "did you mean 'local'"),
         (["fig-lbf", "--jbos", "2"], "did you mean '--jobs'"),
+        (["fig-lbf", "--plan", "--draw-only"], "not allowed with"),
     ):
         assert main(["reproduce", *words, "--out", str(tmp_path)]) == 2
         assert expected in capsys.readouterr().err

@@ -11,7 +11,7 @@ from prism_marl.commands.screen import show, table
 from prism_marl.errors import UserError
 from prism_marl.executors import EXECUTORS, Event, Executor, make_executor
 from prism_marl.paper.numbers import write_drawing
-from prism_marl.paper.plan import Plan, in_words, make_plan, size_in_words
+from prism_marl.paper.plan import Estimate, Plan, in_words, make_plan, size_in_words
 from prism_marl.paper.registry import TARGETS, target_named
 from prism_marl.paper.scales import SCALES, Scale, at_scale, scale_named
 from prism_marl.paper.target import Curve, Target, gather
@@ -28,17 +28,21 @@ def run(argv: list[str]) -> int:
     target, scale = target_named(options.target), scale_named(options.scale)
     executor = make_executor(options.executor, jobs=options.jobs, address=options.address)
     curves = at_scale(target.curves(options.real), scale)
+    if not curves and options.plan:
+        show(f"{target.name} is counted, which takes seconds; nothing is trained.")
+        return 0
+    if not curves or options.draw_only:
+        _draw(target, scale, curves, options.out)
+        return 0
     plan = make_plan(target.sweep(curves), options.out)
-    if curves and not options.draw_only:
-        _show_plan(target, scale, curves, plan)
+    if not options.plan:
+        _refuse_if_nothing_can_run(target, plan)
+    _show_plan(target, scale, curves, plan)
     if options.plan:
         return 0
-    failed = 0
-    if curves and not options.draw_only:
-        _refuse_if_nothing_can_run(target, plan)
-        if scale.essential:  # workers inherit it; so little is computed that compiling takes the time
-            os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-        failed = _train(target, curves, plan, options, executor)
+    if scale.essential:  # workers inherit it; so little is computed that compiling takes the time
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    failed = _train(target, curves, plan, options, executor)
     _draw(target, scale, curves, options.out)
     return 1 if failed else 0
 
@@ -51,8 +55,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("target", nargs="?", help="for example fig-lbf")
     parser.add_argument("--scale", default="laptop", help="smoke, laptop or paper (default: laptop)")
-    parser.add_argument("--plan", action="store_true", help="only say what would run, with memory and time")
-    parser.add_argument("--draw-only", action="store_true", help="only draw what is there")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--plan", action="store_true", help="only say what would run, with memory and time")
+    only.add_argument("--draw-only", action="store_true", help="only draw what is there")
     parser.add_argument("--real", action="store_true", help="battles in StarCraft II (smacv2/) instead of skirmish/")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder (default: runs/reproduce)")
     parser.add_argument("--executor", default="local", help=f"{' or '.join(EXECUTORS)} (default: local)")
@@ -74,6 +79,7 @@ def _list_targets() -> None:
 def _show_plan(target: Target, scale: Scale, curves: tuple[Curve, ...], plan: Plan) -> None:
     rows = table(f"{target.name} at scale {scale.name}", ("panel", "line"), ("steps x seeds", "memory", "time"), ("",))
     first = {curve.experiment: curve for curve in reversed(curves)}  # of the lines that share an experiment
+    waiting = plan.waiting
     for estimate in plan.estimates:
         experiment = estimate.experiment
         rows.add_row(
@@ -81,12 +87,16 @@ def _show_plan(target: Target, scale: Scale, curves: tuple[Curve, ...], plan: Pl
             first[experiment].label,
             f"{experiment.run.steps:,} x {experiment.run.seeds}",
             size_in_words(estimate.bytes),
-            "" if estimate.state == "finished" else in_words(estimate.seconds),
-            estimate.state if estimate.state == "finished" else f"{estimate.state}; {estimate.source}",
+            in_words(estimate.seconds) if estimate in waiting else "",
+            f"{estimate.state}; {estimate.source}" if estimate in waiting else _why_not_waiting(estimate),
         )
     parts: list[Table | str] = [rows, _total(plan)]
     parts += [f"{task} cannot run here and is left out: {why}" for task, why in plan.impossible.items()]
     show(*parts)
+
+
+def _why_not_waiting(estimate: Estimate) -> str:
+    return "finished" if estimate.state == "finished" else "cannot run here"
 
 
 def _total(plan: Plan) -> str:

@@ -54,7 +54,7 @@ def found_in(runs_dir: Path) -> list[Speed]:
 
 def measured(folder: Path, note: str = "") -> Speed | None:
     """The speed of one run from its rows; None where they do not tell."""
-    run = load_run(folder, spectra_limit=1)
+    run = load_run(folder, spectra_limit=1, replay_limit=0)
     try:
         experiment = load_experiment(folder)
         seconds, steps = run.timing["seconds"], run.timing["steps"]

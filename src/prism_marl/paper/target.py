@@ -95,7 +95,7 @@ def gather(curves: Sequence[Curve], runs_dir: Path) -> Gathered:
             state = "not finished yet" if folder.exists() else "not run yet"
             missing.append(f"{who} is {state} and left out.")
             continue
-        run = loaded.setdefault(folder, load_run(folder))
+        run = loaded[folder] = loaded.get(folder) or load_run(folder, replay_limit=0)
         if on_common_grid(run.evaluations, "return") is None:
             missing.append(f"{who} is left out: its rows cannot be read.")
             continue
