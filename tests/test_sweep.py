@@ -15,6 +15,7 @@ from prism_marl.errors import UserError
 from prism_marl.executors import EXECUTORS, Event, local, make_executor
 from prism_marl.executors.local import Local, Slot, slots
 from prism_marl.presets import preset
+from prism_marl.sharing import METHODS
 from prism_marl.sweep import Sweep, folder_of, grid, is_finished, run_sweep
 from prism_marl.user_files import load_file
 from tiny import foraging, long_roles, rows_of, same_result, small
@@ -45,28 +46,48 @@ def test_a_grid_that_cannot_be_made_is_one_sentence(options, words):
     assert "\n" not in str(error.value)
 
 
-def scene_of_a_sweep(trained: Path, runs: Path):
-    """Finished before; interrupted; with a damaged folder; and never begun."""
+MINE = """
+from dataclasses import dataclass
+from typing import Literal
+from prism_marl.sharing import METHODS, FuPS
+
+@dataclass(frozen=True)
+class Mine(FuPS):
+    method: Literal["mine"] = "mine"
+
+METHODS["mine"] = Mine
+print("environments may print what they like")
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A file that registers a method."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    load_file(path)
+    yield path
+    METHODS.pop("mine")
+
+
+def test_a_sweep_runs_what_is_left_and_lists_what_failed(trained, tmp_path, mine):
+    """Finished before; in a damaged folder; and never begun, with a method of the user's and an extra sink."""
     done, broken = foraging(), small("roles/2", "prism")
-    fresh = small("roles/2", "fups", run__steps="20", run__eval_every="10")
-    shutil.copytree(trained, folder_of(done, runs))
-    folder_of(broken, runs).mkdir(parents=True)
-    (folder_of(broken, runs) / "config.json").write_text("{")
-    return done, broken, fresh
-
-
-def test_a_sweep_runs_what_is_left_and_lists_what_failed(trained, tmp_path):
-    done, broken, fresh = scene_of_a_sweep(trained, tmp_path)
+    fresh = small("roles/2", "mine", run__steps="20", run__eval_every="10")
+    shutil.copytree(trained, folder_of(done, tmp_path))
+    folder_of(broken, tmp_path).mkdir(parents=True)
+    (folder_of(broken, tmp_path) / "config.json").write_text("{")
     events: list[Event] = []
     sweep = Sweep("three", (done, broken, fresh, fresh))
-    outcome = run_sweep(sweep, tmp_path, Local(jobs=2), on_event=events.append)
+    outcome = run_sweep(sweep, tmp_path, Local(jobs=2), sinks=["tensorboard"], files=[mine], on_event=events.append)
     assert outcome.finished == (folder_of(fresh, tmp_path),) and is_finished(folder_of(fresh, tmp_path))
     assert outcome.skipped == (folder_of(done, tmp_path),)
     assert [failure.folder for failure in outcome.failed] == [folder_of(broken, tmp_path)]
     assert "config.json: this is not JSON" in outcome.failed[0].error and "\n" not in outcome.failed[0].error
     told = [(event.state, event.job.experiment.sharing.method) for event in events]
-    assert sorted(told) == [("failed", "prism"), ("finished", "fups"), ("running", "fups"), ("running", "prism")]
-    assert not (folder_of(fresh, tmp_path) / "log.txt").exists()
+    assert sorted(told) == [("failed", "prism"), ("finished", "mine"), ("running", "mine"), ("running", "prism")]
+    assert (folder_of(fresh, tmp_path) / "log.txt").read_text() == "environments may print what they like\n"
+    assert list((folder_of(fresh, tmp_path) / "tensorboard" / "seed-0").iterdir())
 
 
 def interrupt_after(folder: Path, rows: int) -> None:
@@ -112,7 +133,7 @@ def test_the_machine_is_shared_out(monkeypatch):
         {"CUDA_VISIBLE_DEVICES": gpu, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"} for gpu in "030"
     ]
     with pytest.raises(UserError, match=r"--jobs: 0 .* nearest valid value is 1"):
-        slots(0, 1)
+        Local(jobs=0)
 
 
 def test_executors_are_found_by_name_and_a_stranger_adds_one(tmp_path, monkeypatch):

@@ -45,9 +45,9 @@ def foraging() -> Experiment:
     )
 
 
-def long_roles(method: str = "fups") -> Experiment:
-    """Compiles at once and has eighty evaluations to be interrupted at."""
-    return small("roles/2", method, run__steps="4000", run__eval_every="50", run__seed="5")
+def long_roles() -> Experiment:
+    """Compiles at once and has thirty evaluations to be interrupted at."""
+    return small("roles/2", "fups", run__steps="1500", run__eval_every="50", run__seed="5")
 
 
 def rows_of(folder: Path, name: str = "eval") -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """How far a run has come, told through a small file so that another process can watch."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import time
@@ -20,7 +21,11 @@ class Progress:
     total: int
     rate: float  # steps of all seeds per second
     text: str
-    age: float  # seconds since it was told
+    pid: int  # of the process that trains
+    time: float  # when it was told, in seconds since 1970
+
+
+KINDS = {"steps": int, "total": int, "rate": float, "text": str, "pid": int, "time": float}
 
 
 class ProgressFile(Quiet):
@@ -39,17 +44,16 @@ class ProgressFile(Quiet):
         self._last, self._text = now, text
         path = self.folder / NAME
         temporary = path.with_name(f".{NAME}.{os.getpid()}.tmp")
+        told = Progress(steps, self.total, rate, text, os.getpid(), time.time())
         with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps({"steps": steps, "total": self.total, "rate": rate, "text": text}))
+            temporary.write_text(json.dumps(dataclasses.asdict(told)))
             temporary.replace(path)
 
 
 def read_progress(folder: Path) -> Progress | None:
     """What a run told last, or None if it has not told anything."""
-    path = folder / NAME
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        age = max(0.0, time.time() - path.stat().st_mtime)
-        return Progress(int(told["steps"]), int(told["total"]), float(told["rate"]), str(told["text"]), age)
+        told = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        return Progress(**{name: kind(told[name]) for name, kind in KINDS.items()})
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -83,6 +83,7 @@ class _Session:
     def run(self) -> None:
         self.monitor.progress(0, 0.0, "")
         state = self._restore()
+        self.monitor.recorded(self.folder)
         total, every = self.trainer.experiment.run.steps, self.trainer.experiment.run.eval_every
         last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
         while self.evaluation <= last:
@@ -154,6 +155,7 @@ class _Session:
                     for seed, row in enumerate(head)
                 ]
             )
+        self.monitor.recorded(self.folder)
         self._write_spectra(state, steps)
         loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
         self.shown = f"return {np.mean(values['return']):.3f}{loss}"

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -52,15 +53,41 @@ class Monitor(Protocol):
 
     def note(self, text: str) -> None: ...
 
+    def recorded(self, folder: Path) -> None:
+        """The row files of the run folder have grown; the first call tells what a continued run begins with."""
+        ...
+
 
 class Quiet:
     """Shows nothing."""
+
+    def recorded(self, folder: Path) -> None:
+        del folder
 
     def progress(self, steps: int, rate: float, text: str) -> None:
         del steps, rate, text
 
     def note(self, text: str) -> None:
         del text
+
+
+class Several(Quiet):
+    """Tells several monitors."""
+
+    def __init__(self, monitors: Sequence[Monitor]):
+        self.monitors = monitors
+
+    def progress(self, steps: int, rate: float, text: str) -> None:
+        for monitor in self.monitors:
+            monitor.progress(steps, rate, text)
+
+    def note(self, text: str) -> None:
+        for monitor in self.monitors:
+            monitor.note(text)
+
+    def recorded(self, folder: Path) -> None:
+        for monitor in self.monitors:
+            monitor.recorded(folder)
 
 
 class _Rate(ProgressColumn):

@@ -5,6 +5,16 @@ from typing import Any, NoReturn
 
 from prism_marl.errors import UserError, nearest
 
+SHORT = {  # options of their own, because every run needs them
+    "steps": "run.steps",
+    "seeds": "run.seeds",
+    "seed": "run.seed",
+    "envs": "run.envs",
+    "eval_every": "run.eval_every",
+    "eval_episodes": "run.eval_episodes",
+    "width": "network.width",
+}
+
 
 class Arguments(argparse.ArgumentParser):
     """A parser for one command. ``fields`` collects ``--a.b value`` words that set fields of a config."""
@@ -40,6 +50,17 @@ class Arguments(argparse.ArgumentParser):
                     raise UserError(f"{name}: this option needs a value")
             fields.append((name[2:], value))
         return self.parse_strictly(rest), fields
+
+    def add_short_fields(self) -> None:
+        """``--steps 1000`` for ``--run.steps 1000`` and so on."""
+        for name, path in SHORT.items():
+            self.add_argument(f"--{name.replace('_', '-')}", type=whole, help=f"short for --{path}")
+
+    @staticmethod
+    def short_fields(found: argparse.Namespace) -> list[tuple[str, str]]:
+        """Those that were given, as (dotted field, text)."""
+        given = {path: getattr(found, name) for name, path in SHORT.items()}
+        return [(path, str(value)) for path, value in given.items() if value is not None]
 
     def _unknown(self, word: str) -> NoReturn:
         known = [option for action in self._actions for option in action.option_strings]

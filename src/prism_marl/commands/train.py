@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from prism_marl import config
-from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.arguments import Arguments
 from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.runner import run as run_experiment
 from prism_marl.sinks import ProgressBar
-
-SHORT = ("steps", "seeds", "seed", "envs", "eval_every", "eval_episodes")
+from prism_marl.trackers import SINKS_HELP, check_sinks, tracked
 
 
 def run(argv: list[str]) -> int:
@@ -22,20 +21,14 @@ def run(argv: list[str]) -> int:
     parser.add_argument("task", help="for example lbf/10x10-3p-3f; see `prism-marl list`")
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
     parser.add_argument("--preset", default="paper", help="paper, or another of `prism-marl list` (default: paper)")
-    parser.add_argument("--width", type=whole, help="hidden units, short for --network.width")
-    for name in SHORT:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=whole, help=f"short for --run.{name}")
+    parser.add_short_fields()
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/METHOD-HASH)")
+    parser.add_argument("--sinks", help=SINKS_HELP)
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
 
     experiment = preset(found.task, found.sharing, found.preset)
-    for name in SHORT:
-        if getattr(found, name) is not None:
-            experiment = experiment.with_option(f"run.{name}", str(getattr(found, name)))
-    if found.width is not None:
-        experiment = experiment.with_option("network.width", str(found.width))
-    for path, text in fields:
+    for path, text in [*parser.short_fields(found), *fields]:
         experiment = experiment.with_option(path, text)
     experiment.validate()
     if found.options:
@@ -44,10 +37,12 @@ def run(argv: list[str]) -> int:
                 print(f"--{path:<28} {value!s:<12} {about}")  # noqa: T201
         return 0
 
+    sinks = check_sinks(found.sinks)
     configure_jax()
     folder = found.out or experiment.folder(Path("runs"))
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seed(s)"
     with ProgressBar(experiment.run.steps, title) as bar:
-        run_experiment(experiment, folder, bar)
+        with tracked(bar, sinks, experiment, folder) as monitor:
+            run_experiment(experiment, folder, monitor)
         bar.note(f"done: {folder}")
     return 0

@@ -10,6 +10,7 @@ from prism_marl.executors.base import Event, Executor, Job
 # Named, not imported: Ray takes a second to load and is not always there.
 EXECUTORS: dict[str, str | type[Executor]] = {
     "local": "prism_marl.executors.local:Local",
+    "ray": "prism_marl.executors.ray_cluster:Ray",
 }
 
 __all__ = ["EXECUTORS", "Event", "Executor", "Job", "make_executor"]

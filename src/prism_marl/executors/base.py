@@ -75,12 +75,15 @@ def do_job(text: str) -> str:
     from prism_marl.machine import configure_jax
     from prism_marl.progress import ProgressFile
     from prism_marl.runner import run
+    from prism_marl.trackers import tracked
 
     folder = Path(json.loads(text)["folder"])
     try:
         job = Job.from_json(text)
         configure_jax()
-        run(job.experiment, job.folder, ProgressFile(job.folder, job.experiment.run.steps))
+        progress = ProgressFile(job.folder, job.experiment.run.steps)
+        with tracked(progress, job.sinks, job.experiment, job.folder) as monitor:
+            run(job.experiment, job.folder, monitor)
         return ""
     except UserError as error:
         if error.code == 130:

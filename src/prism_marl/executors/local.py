@@ -60,6 +60,10 @@ class Local:
 
     jobs: int | None = None  # experiments at a time; None: one for each GPU or each pair of cores
 
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise UserError(f"--jobs: {self.jobs} at a time is not possible; the nearest valid value is 1")
+
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """See ``Executor``."""
         waiting, free, running = list(jobs), slots(self.jobs, len(jobs)), []
@@ -78,8 +82,6 @@ class Local:
 
 def slots(number: int | None, wanted: int) -> list[Slot]:
     """How to share the machine between at most ``number`` workers, of which ``wanted`` have work."""
-    if number is not None and number < 1:
-        raise UserError(f"--jobs: {number} is not a number of experiments at a time; the nearest valid value is 1")
     gpus, cores = visible_gpus(), core_numbers()
     number = min(number or len(gpus) or max(1, len(cores) // CORES_EACH), max(wanted, 1))
     if gpus:
