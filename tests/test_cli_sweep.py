@@ -99,7 +99,7 @@ def test_a_sweep_from_a_file(sweep, tmp_path, name):
         ('{"taks": []}', ["x.json"], ["'taks'", "'tasks'"]),
         ('{"tasks": "roles/2"}', ["x.json"], ["tasks", "list of names"]),
         ('{"tasks": ["roles/2"], "sharing": ["fups"], "options": 3}', ["x.json"], ["options", "object"]),
-        ("", ["none.json"], ["none.json", "cannot be read"]),
+        ("", ["none.json"], ["none.json", "cannot be used"]),
         ("", ["none.py"], ["none.py", "no such"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -56,7 +56,6 @@ def test_a_small_terminal_shows_what_matters_most(runs):
 def test_elsewhere_it_is_one_line_for_each_change(runs):
     lines = [line.partition(" ")[2] for line in shown(runs, terminal=False).splitlines()]
     assert lines == [
-        "4 experiments, 1 finished before",
         "running roles/2 fups learner.lr=0.001",
         "failed roles/3 nops learner.lr=0.001: [red]the disk is full",
     ]

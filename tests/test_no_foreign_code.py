@@ -32,6 +32,7 @@ ALLOWED = {
     ("envs/adapters/pettingzoo.py", "sys.path.append"): "that module may lie in the current folder",
     ("executors/__init__.py", "importlib.import_module"): "an executor from the table beside it",
     ("recordings.py", "tarfile"): "spectra kept as an archive: read into memory up to a limit, never unpacked",
+    ("trackers.py", "importlib.import_module"): "the package of a tracker that a user names",
     ("envs/mamujoco/camera.py", "importlib.import_module"): "MuJoCo's renderer, by its one name",
     ("envs/mamujoco/camera.py", "ctypes.util"): "asks which graphics libraries are there",
     ("envs/adapters/smacv2.py", "multiprocessing"): "talks to a game that it has started itself",

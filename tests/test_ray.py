@@ -1,20 +1,26 @@
 """A sweep on a real Ray cluster of this machine, of which a worker is killed."""
 
+import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from prism_marl import runner
 from prism_marl.errors import UserError
-from prism_marl.executors import Event, make_executor
+from prism_marl.executors import make_executor
 from prism_marl.executors.ray_cluster import Ray
+from prism_marl.experiment import Experiment
 from prism_marl.progress import read_progress
-from prism_marl.sweep import folder_of, is_finished, run_sweep
-from tiny import long_roles, rows_of, same_result
+from prism_marl.sweep import folder_of, is_finished
+from prism_marl.sweep_files import load_sweep
+from tiny import SMALL, long_roles, rows_of, same_result
 
 
 def kill_in_the_middle(folder, killed: list[int]) -> None:
@@ -29,21 +35,32 @@ def kill_in_the_middle(folder, killed: list[int]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.filterwarnings("default")  # of Ray's own
+def grid_file(path: Path) -> list[Experiment]:
+    """Two seeds of a tiny experiment, as the words of a grid and as experiments."""
+    options = SMALL | {"run.steps": "1500", "run.eval_every": "50", "run.seed": ["5", "6"]}
+    path.write_text(json.dumps({"tasks": ["roles/2"], "sharing": ["fups"], "options": options}))
+    experiments = list(load_sweep(path).experiments)
+    assert experiments[0] == long_roles()
+    return experiments
+
+
 def test_a_killed_worker_is_replaced_and_every_row_is_there(tmp_path):
-    experiments = [long_roles(), long_roles().with_option("run.seed", "6")]
+    """In a process of its own: Ray forks, and here JAX runs threads already."""
+    experiments = grid_file(tmp_path / "grid.json")
     first, second = (folder_of(experiment, tmp_path) for experiment in experiments)
     killed: list[int] = []
-    events: list[Event] = []
     threading.Thread(target=kill_in_the_middle, args=(first, killed), daemon=True).start()
-    outcome = run_sweep(experiments, tmp_path, Ray(), on_event=events.append)
-    assert set(outcome.finished) == {first, second} and not outcome.failed
-    assert len(killed) == 2 and 8 <= killed[1] < 31
-    told = read_progress(first)
-    assert told is not None and told.pid != killed[0]
-    assert sorted((event.state, event.job.folder) for event in events) == sorted(
-        (state, folder) for state in ("running", "finished") for folder in (first, second)
+    words = ["sweep", str(tmp_path / "grid.json"), "--executor", "ray", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "prism_marl.cli", *words], capture_output=True, text=True, timeout=300, check=False
     )
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition(" ")[2] for line in done.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d ", line)]
+    assert sorted(line.partition(":")[0] for line in lines) == sorted(
+        f"{state} roles/2 fups run.seed={seed}" for state in ("running", "finished") for seed in (5, 6)
+    )
+    told = read_progress(first)
+    assert len(killed) == 2 and 8 <= killed[1] < 31 and told is not None and told.pid != killed[0]
     assert [row["evaluation"] for row in rows_of(first)] == list(range(31)) and is_finished(second)
     assert same_result(first, runner.run(experiments[0], tmp_path / "undisturbed"))
 

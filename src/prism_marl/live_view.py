@@ -24,6 +24,7 @@ from prism_marl import config
 from prism_marl.executors import Event
 from prism_marl.experiment import Experiment
 from prism_marl.progress import read_progress
+from prism_marl.reading import StrangeFileError, check_plain
 from prism_marl.sweep import folder_of, is_finished
 
 EVERY = 60.0  # seconds between lines about running experiments, away from a terminal
@@ -48,8 +49,6 @@ class SweepView:
             self._live = Live(get_renderable=self.table, console=self.console, refresh_per_second=2)
             self._live.start()
         else:
-            skipped = sum(state == "skipped" for state in self.states.values())
-            self._line(f"{len(self.names)} experiments, {skipped} finished before")
             threading.Thread(target=self._tell_now_and_then, daemon=True).start()
         return self
 
@@ -132,10 +131,10 @@ def labels(experiments: Iterable[Experiment]) -> dict[Experiment, str]:
 def last_return(folder: Path) -> float | None:
     """Mean return over seeds at the last evaluation that is whole enough to read."""
     try:
-        with (folder / "eval.jsonl").open("rb") as file:
+        with check_plain(folder / "eval.jsonl", folder).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL))
             lines = file.read().splitlines()
-    except OSError:
+    except (OSError, StrangeFileError):
         return None
     latest: dict[int, list[float]] = {}
     for line in lines:
@@ -143,7 +142,7 @@ def last_return(folder: Path) -> float | None:
             row = json.loads(line)
             value = float(row["return"])
             latest.setdefault(int(row["evaluation"]), []).append(value)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return math.fsum(latest[max(latest)]) / len(latest[max(latest)]) if latest else None
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from prism_marl.reading import read_text
 from prism_marl.sinks import Quiet
 
 NAME = "progress.json"
@@ -53,7 +54,7 @@ class ProgressFile(Quiet):
 def read_progress(folder: Path) -> Progress | None:
     """What a run told last, or None if it has not told anything."""
     try:
-        told = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        told = json.loads(read_text(folder / NAME, folder))
         return Progress(**{name: kind(told[name]) for name, kind in KINDS.items()})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

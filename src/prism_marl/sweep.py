@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, storage_error
 from prism_marl.executors import Event, Executor, Job, make_executor
 from prism_marl.experiment import Experiment
+from prism_marl.reading import refuse_links_out
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def run_sweep(
         for folder, experiment in places.items()
         if folder not in skipped
     ]
+    for job in jobs:
+        _make_folder(job.folder)
     finished, failed = [], []
     try:
         with contextlib.closing(executor.run(jobs)) as events:
@@ -107,6 +110,15 @@ def run_sweep(
             f"stopped; {ended} of {len(places)} experiments are finished; the same command continues", code=130
         ) from None
     return SweepOutcome(tuple(finished), skipped, tuple(failed))
+
+
+def _make_folder(folder: Path) -> None:
+    """Before anything starts: a place that cannot be used is the same for all."""
+    try:
+        refuse_links_out(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, "choose another --out") from None
 
 
 def _choices(path: str, values: Any) -> list[Any]:

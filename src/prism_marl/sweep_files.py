@@ -4,7 +4,6 @@ A Python file has ``sweep`` at its top level: a ``Sweep``, a list of experiments
 is executed, here and in every worker, because the user named it; methods and tasks that it registers are known there.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from prism_marl.errors import UserError, nearest
 from prism_marl.experiment import Experiment
 from prism_marl.presets import preset
+from prism_marl.reading import StrangeFileError, parse_object, read_text
 from prism_marl.sweep import Sweep, grid
 from prism_marl.user_files import load_file
 
@@ -49,9 +49,9 @@ def _from_python(path: Path) -> Sweep:
 
 def _from_json(path: Path) -> tuple[Experiment, ...]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        data = parse_object(read_text(path, path.parent))
+    except StrangeFileError as error:
+        raise UserError(f"{path.name} {error}") from None
     except (ValueError, RecursionError):
         raise UserError(f"{path.name}: this is not JSON") from None
     if not isinstance(data, dict):

@@ -97,7 +97,6 @@ def unexpected(folder: Path, error: BaseException) -> str:
     """One line about an error that is not the user's; the rest goes to the log of the run."""
     text = "".join(traceback.format_exception(error))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOG).open("a", encoding="utf-8") as log:
             log.write(text)
     except OSError:

@@ -38,7 +38,7 @@ class Worker:
 
     job: Job
     slot: Slot
-    process: subprocess.Popen[str]
+    process: "subprocess.Popen[str]"
 
     def stop(self) -> None:
         """Ask it to save and end."""
@@ -94,12 +94,7 @@ def slots(number: int | None, wanted: int) -> list[Slot]:
 
 
 def _start(job: Job, slot: Slot) -> Worker:
-    try:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        log = (job.folder / LOG).open("a", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{job.folder}: cannot be written ({error.strerror}); choose another --out", code=1) from None
-    with log:
+    with (job.folder / LOG).open("a", encoding="utf-8") as log:
         process = subprocess.Popen(
             WORKER,
             stdin=subprocess.PIPE,
