@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
-from prism_marl.sharing import FuPSIDSVD, Prism, network_regularizers
+from prism_marl.sharing import FuPSIDSVD, Prism, network_regularizers, spectral
 from prism_marl.sharing.base import Experience, uniform_weight
 from prism_marl.sharing.prism import SpectralLinear
 from prism_marl.sharing.resets import fresh_directions
@@ -234,3 +234,18 @@ def test_more_roles_than_masks_is_one_clear_sentence():
         layer(jnp.ones((5, 3, 6)), jnp.array([0, 1, 2]))
     with pytest.raises(UserError, match=r"knows 2 identities but the agent axis has 3 places"):
         layer(jnp.ones((5, 3, 6)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_built_matrices_mean_the_same_on_every_device(monkeypatch, device):
+    """One builds all directions in one product, the other the common ones apart."""
+    monkeypatch.setattr(spectral, "_device", lambda: device)
+    layer = drawn()
+    assert_allclose(layer._built(), layer.dense(), rtol=1e-5, atol=1e-6)
+    products = str(jax.make_jaxpr(layer._built)()).count("dot_general")
+    assert products == (3 if device == "cpu" else 2)
+    x = jnp.ones((100, 3, 6))
+    monkeypatch.setattr(spectral, "LARGEST_BUILD", {device: layer.identities * 5 * 6})
+    assert layer.builds_matrices(x.shape, None)
+    monkeypatch.setattr(spectral, "LARGEST_BUILD", {device: layer.identities * 5 * 6 - 1})
+    assert not layer.builds_matrices(x.shape, None)

@@ -18,7 +18,9 @@ from prism_marl.sharing.base import (
 )
 
 HIGHEST = jax.lax.Precision.HIGHEST
-LARGEST_BUILD = 2**25  # numbers; measured on an H200: 8 million are worth building, 67 million are not
+# Sizes in numbers, measured with benchmarks/layers.py (docs/speed.md)
+LARGEST_BUILD = {"cpu": 2**25, "accelerator": 2**28}  # above it, moving the matrices costs more than they save
+ONE_PRODUCT = {"cpu": 0, "accelerator": 2**24}  # up to it, one product for all directions beats two with fewer of them
 
 
 class FactoredLinear(RoleLinear):
@@ -68,7 +70,7 @@ class FactoredLinear(RoleLinear):
         if self.masked and identity is not None and identity.ndim > 1:
             return False
         (fan_out, rank), fan_in = self.U.shape, self.V.shape[0]
-        if self.masked and self.identities * fan_out * fan_in > LARGEST_BUILD:
+        if self.masked and self._numbers > LARGEST_BUILD[_device()]:
             return False
         columns = rank - self.masked + self.identities * self.masked
         return 3 * math.prod(shape[:-1]) * rank > 4 * max(fan_out, fan_in) * columns
@@ -79,15 +81,27 @@ class FactoredLinear(RoleLinear):
         return apply_per_identity(x, self._built(), identity)
 
     def _built(self) -> Float[Array, "m o i"]:
-        """``dense`` for less: what all identities have in common is multiplied once."""
+        """``dense`` for less: what all identities have in common is multiplied once. It takes more kernels, which a
+        few small matrices on an accelerator do not pay back."""
+        if self._numbers <= ONE_PRODUCT[_device()]:
+            return self.dense()
         common = self.s.size - self.masked
         left, right = jnp.split(self.U, [common], axis=1), jnp.split(self.V, [common], axis=1)
         own = jnp.einsum("ok,mk,ik->moi", left[1], self.separate(), right[1])
         return own + (left[0] * self.s[:common]) @ right[0].T
 
+    @property
+    def _numbers(self) -> int:
+        """Size of all matrices together."""
+        return self.identities * self.U.shape[0] * self.V.shape[0]
+
     def orthogonality(self) -> Float[Array, ""]:
         """How far the columns of U and V are from orthonormal."""
         return off_orthonormal(self.U) + off_orthonormal(self.V)
+
+
+def _device() -> str:
+    return "cpu" if jax.default_backend() == "cpu" else "accelerator"
 
 
 def off_orthonormal(factor: Float[Array, "d r"]) -> Float[Array, ""]:
