@@ -246,6 +246,14 @@ def test_many_runs_bring_less_each_and_the_page_stays_small(tmp_path, monkeypatc
     assert any("more replays" in note["what"] and len(note["who"]) > 20 for note in data["missing"])
 
 
+def test_folders_of_one_name_are_told_apart_by_what_is_above_them(tmp_path):
+    for folder, seed in (("one/x", 0), ("two/x", 1), ("three", 2)):
+        make_run(tmp_path / folder, name="prism" if "x" in folder else "alone", evaluations=2, seeds=1, seed=seed)
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    study = page_data.load_study([tmp_path / name for name in ("one", "two", "three", "link")])
+    assert [run.name for run in study.runs] == ["one/x/prism", "two/x/prism", "alone"]
+
+
 def test_what_is_missing_is_said_for_the_whole_comparison(tmp_path):
     make_run(tmp_path / "runs", method="prism", task="lbf/a", evaluations=6, replays=0)
     make_run(tmp_path / "runs", method="fups", task="lbf/a", evaluations=3, seeds=2, replays=0)

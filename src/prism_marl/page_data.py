@@ -2,8 +2,9 @@
 
 import base64
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,36 @@ def detail_for(count: int) -> Detail:
 
 def load_study(paths: Sequence[Path]) -> Study:
     """Every run at or below the given folders, each once."""
-    folders = list(dict.fromkeys(folder for path in paths for folder in find_runs(path, allow_none=True)))
+    found = [folder for path in paths for folder in find_runs(path, allow_none=True)]
+    folders = list(dict.fromkeys(folder.resolve() for folder in found))  # each once, links or not
     detail = detail_for(len(folders))
-    runs = [load_run(folder, spectra_limit=detail.frames, replay_limit=detail.replays) for folder in folders]
+    names = unique_names(folders)
+    runs = [
+        replace(load_run(folder, spectra_limit=detail.frames, replay_limit=detail.replays), name=name)
+        for folder, name in zip(folders, names, strict=True)
+    ]
     # Named from the given folder on: a page that is shown around need not tell where on a disk it was made.
     empty = dict.fromkeys(
         str(Path(path.resolve().name) / folder.relative_to(path))
         for path in map(Path, paths)
-        for folder in empty_folders(path, folders)
+        for folder in empty_folders(path, found)
     )
     return Study(tuple(in_reading_order(runs)), tuple(empty))
+
+
+def unique_names(folders: Sequence[Path]) -> list[str]:
+    """The last part of each path, and as many parts before it as it takes to tell equal ones apart."""
+    lengths = [1] * len(folders)
+    while True:
+        names = ["/".join(folder.parts[-length:]) for folder, length in zip(folders, lengths, strict=True)]
+        often = Counter(names)
+        longer = [
+            min(length + (often[name] > 1), len(folder.parts))
+            for folder, name, length in zip(folders, names, lengths, strict=True)
+        ]
+        if longer == lengths:
+            return names
+        lengths = longer
 
 
 def in_reading_order(runs: Sequence[Run]) -> list[Run]:

@@ -33,7 +33,7 @@ def final_returns(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> Figu
             chosen = [runs[index] for index in table["runs"]]
             _draw_finals(axis, chosen)
             small = 8 if len(tables) <= WRITTEN else 5
-            axis.set_yticks(range(len(chosen)), [unmathed(label)[:24] for label in run_labels(chosen)], fontsize=small)
+            axis.set_yticks(range(len(chosen)), [unmathed(label)[:36] for label in run_labels(chosen)], fontsize=small)
             axis.invert_yaxis()
             axis.set_title(unmathed(table["task"]))
             axis.grid(visible=False, axis="y")

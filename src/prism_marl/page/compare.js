@@ -73,9 +73,9 @@ function chanceTable({ runs, table, of }) {
     return make("td", { class: many && (low > 0.5 || high < 0.5) ? "sure" : null, title: words, style: chanceStyle(chance) },
       Math.round(100 * chance) + "%", wide && many ? make("small", { text: `${Math.round(100 * low)}–${Math.round(100 * high)}` }) : null);
   };
-  return make("table", { class: "chances" + (members.length > 6 ? " broad" : "") }, make("caption", { text: title }),
-    make("thead", {}, make("tr", {}, make("td"), ...members.map((run) => make("th", { scope: "col" }, swatch(run), make("div", { text: run.label }))))),
-    make("tbody", {}, ...table.map((line, row) => make("tr", {}, make("th", { scope: "row" }, swatch(members[row]), " " + members[row].label),
+  return make("table", { class: "chances" + (members.length > 6 ? " broad" : "") + (wide ? "" : " dense") }, make("caption", { text: title }),
+    make("thead", {}, make("tr", {}, make("td"), ...members.map((run, place) => make("th", { scope: "col", title: run.label }, swatch(run), make("div", { text: wide ? run.label : place + 1 }))))),
+    make("tbody", {}, ...table.map((line, row) => make("tr", {}, make("th", { scope: "row", title: members[row].label }, swatch(members[row]), ` ${wide ? "" : row + 1 + " "}${members[row].label}`),
       ...line.map((triple, column) => cell(triple, row, column))))));
 }
 

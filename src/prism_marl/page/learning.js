@@ -17,7 +17,7 @@ function learningSection(section) {
     hosts.forEach((host, index) => lineChart(host, {
       series: runs.filter((run) => run.task === tasks[index] && !state.hidden.has(state.key(run)) && run.curves[state.metric])
         .map((run) => ({ name: run.label, key: state.key(run), colour: shade(run.colour), dash: run.dash, ...run.curves[state.metric], seeds: state.seeds ? run.curves[state.metric].seeds : null })),
-      height: tasks.length === 1 ? 380 : 230, xLabel: "environment steps", endLabels: tasks.length === 1,
+      height: tasks.length === 1 ? 380 : 230, xLabel: "environment steps", endLabels: tasks.length === 1 && runs.length <= 16,
       label: `${state.metric} over training on ${tasks[index]}; arrow keys read values`,
     }));
     seedBox.disabled = state.metric !== "return";
@@ -52,11 +52,12 @@ function drawLegend(legend, runs, state, redraw, point) {
   const focused = [...legend.children].indexOf(document.activeElement);
   const seen = new Map();
   for (const run of runs) seen.set(state.key(run), [...(seen.get(state.key(run)) || []), run]);
-  const entries = [...seen].map(([key, [run, ...others]]) => make("button", {
+  const same = (group) => group.every((run) => run.label === group[0].label) && state.key(group[0]) !== group[0].method;
+  const entries = [...seen].map(([key, group]) => [key, group[0], same(group)]).map(([key, run, alike]) => make("button", {
     type: "button", "aria-pressed": String(!state.hidden.has(key)), "data-method": run.method,
     onclick: () => { if (!state.hidden.delete(key)) state.hidden.add(key); redraw(); },
     onpointerenter: () => point(key), onpointerleave: () => point(null),
-  }, lineSample(shade(run.colour), run.dash), others.every((other) => other.label === run.label) ? run.label : run.family + (run.dash ? ` (${run.dash + 1})` : "")));
+  }, lineSample(shade(run.colour), run.dash), alike ? run.label : run.family + (run.dash && key !== run.method ? ` (${run.dash + 1})` : "")));
   const all = make("button", { type: "button", class: "all", text: "show all", hidden: !state.hidden.size, onclick: () => { state.hidden.clear(); redraw(); } });
   legend.replaceChildren(...entries, all);
   if (focused >= 0) (legend.children[focused].hidden ? legend.children[0] : legend.children[focused]).focus(); // keep the keyboard where it was
