@@ -19,8 +19,10 @@ import pytest
 
 from prism_marl import envs
 from prism_marl.envs.mamujoco import ROBOTS, engine, make_mamujoco
+from prism_marl.envs.mamujoco import robots as robots_module
 from prism_marl.envs.mamujoco.fields import fields, joints, motors
 from prism_marl.envs.mamujoco.pool import Pool
+from prism_marl.envs.mamujoco.processes import Processes
 from prism_marl.envs.mamujoco.robots import Robots
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.swimmer import LONGEST, build_swimmer
@@ -328,6 +330,42 @@ def test_threads_end_with_the_environment_and_report_failures():
     for thread in helpers:
         thread.join(10)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("variant", ["ant-4x2", "hopper-3x1"])
+def test_processes_move_rows_with_the_same_bits_as_threads(variant: str):
+    task, rng = ROBOTS[variant], np.random.default_rng(3)
+    crew, alone = Robots(task, 5, processes=3), robots(variant, 5, 1)
+    for number in range(30):
+        action = actions(alone, rng)
+        found, wanted = crew.step(action), alone.step(action)
+        np.testing.assert_array_equal(found.obs.state, wanted.obs.state)
+        np.testing.assert_array_equal(found.reward, wanted.reward)
+        if number == 10:
+            crew.reset(np.array([2]), np.array([7]))
+            alone.reset(np.array([2]), np.array([7]))
+    other = Robots(task, 5, processes=2)
+    other.restore(alone.snapshot())
+    np.testing.assert_array_equal(other.step(action).obs.state, alone.step(action).obs.state)
+    members = crew._workers._members
+    members[1].kill()
+    members[1].wait()
+    with pytest.raises(UserError, match=r"a physics process ended .*start the run again"):
+        crew.step(action)
+    crew.close()
+    assert all(member.returncode is not None for member in members)
+    others = other._workers._members
+    del other
+    gc.collect()
+    assert all(member.wait(10) == 0 for member in others)
+
+
+def test_many_cores_are_used_by_processes_and_few_by_threads(monkeypatch):
+    for number, cores, kind in ((12, 2, Pool), (3, 9, Pool), (12, 9, Processes)):
+        monkeypatch.setattr(robots_module, "cores", lambda cores=cores: cores)
+        env = Robots(ROBOTS["hopper-3x1"], number)
+        assert isinstance(env._workers, kind)
+        env.close()
 
 
 # names, versions, long swimmers

@@ -1,27 +1,32 @@
-"""Robots side by side: physics row by row on threads, everything else for all rows at once.
+"""Robots side by side: physics row by row on threads or in processes, everything else for all rows at once.
 
 What differs between rows is one array, whose rows are the engine's own state vectors.
 """
 
-from collections.abc import Iterator
+import os
 from typing import Any
 
 import numpy as np
 
 from prism_marl.envs.mamujoco.drawing import Drawing
 from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
-from prism_marl.envs.mamujoco.pool import Job, Pool, cores
+from prism_marl.envs.mamujoco.pool import Pool, cores
+from prism_marl.envs.mamujoco.processes import Processes, SharedRows
 from prism_marl.envs.mamujoco.rules import RULES
+from prism_marl.envs.mamujoco.stepping import stepper
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
 
+MOST_THREADS = 8  # from here on threads wait for Python's lock more than they work (docs/speed.md)
+
 
 class Robots:
     """``number`` episodes of one task (see ``VectorEnv``)."""
 
-    def __init__(self, task: Task, number: int, threads: int | None = None):
+    def __init__(self, task: Task, number: int, threads: int | None = None, processes: int | None = None):
+        """Without a number of threads or processes, what suits the cores that this process may use."""
         if number < 1 or (threads is not None and threads < 1):
             raise UserError(f"task: '{task.spec.name}' needs at least 1 row and 1 thread, not {number} and {threads}")
         self.spec: EnvSpec = task.spec
@@ -32,17 +37,20 @@ class Robots:
         self._seconds = self.model.opt.timestep * self._rules.frames
         self._body: int | None = self.model.body(self._rules.body).id if self._rules.body else None
         self._layout, places, size = row_layout(self.engine, self.model)
-        self._states = np.zeros((number, size))
+        if threads is None and processes is None and os.name == "posix" and min(number, cores()) > MOST_THREADS:
+            processes = cores() - 1  # one core is left to the learner
+        shared = SharedRows(number, size) if processes else None
+        self._states = shared.states if shared else np.zeros((number, size))
         self._rows = list(self._states)
         self._position, self._velocity = self._states[:, places["QPOS"]], self._states[:, places["QVEL"]]
         self._control = self._states[:, places["CTRL"]]
         # Ant's reward follows the torso as the engine last computed it, which is just before the end of a step
-        self._reached = np.zeros(number) if self._rules.body else self._position[:, 0]
+        self._reached = self._position[:, 0]
+        if self._rules.body:
+            self._reached = shared.reached if shared else np.zeros(number)
         self._clock = np.zeros(number, np.int32)
-        workers = min(number, cores() if threads is None else threads)
-        workspaces = [self.engine.MjData(self.model) for _ in range(workers)]
-        self._workspace, self._pool = workspaces[0], Pool(workspaces)
-        self._advance = self._make_advance()
+        self._workspace = self.engine.MjData(self.model)
+        self._start_workers(shared, threads, processes)
         self._drawing = Drawing(self.engine, self.model, task)
         agents = (number, task.agents)
         self._avail = np.broadcast_to(np.True_, (*agents, task.joints))
@@ -73,7 +81,7 @@ class Robots:
         joint = np.asarray(action, np.float64).reshape(self.number, -1)
         self._control[:] = joint
         before = self._reached.copy()
-        self._pool.run(self._advance, self.number)
+        self._move()
         self._clock += 1
         reward = self._rules.reward((self._reached - before) / self._seconds, joint)
         truncated = self._clock >= HORIZON
@@ -103,22 +111,17 @@ class Robots:
         return self._drawing.scene(self._position[row], int(self._clock[row]))
 
     def close(self) -> None:
-        """End the threads."""
-        self._pool.close()
+        """End the threads or processes."""
+        self._workers.close()
 
-    def _make_advance(self) -> Job:
-        """Rows by one step; names are looked up once, because Python's lock is held around the engine's work."""
-        model, layout, frames, rows = self.model, self._layout, self._rules.frames, self._rows
-        set_state, step, get_state = self.engine.mj_setState, self.engine.mj_step, self.engine.mj_getState
-        body, reached = self._body, self._reached
-
-        def advance(data: Any, remaining: Iterator[int]) -> None:
-            for row in remaining:
-                state = rows[row]
-                set_state(model, data, state, layout)
-                step(model, data, frames)
-                get_state(model, data, state, layout)
-                if body is not None:
-                    reached[row] = data.xpos[body, 0]
-
-        return advance
+    def _start_workers(self, shared: SharedRows | None, threads: int | None, processes: int | None) -> None:
+        """Those who move the rows; the numbers are the same whoever does."""
+        how: dict[str, Any] = {"layout": self._layout, "frames": self._rules.frames, "body": self._body}
+        number = self.number
+        if shared and processes:
+            crew = Processes(self.engine, self.model, shared, min(number, processes), **how)
+            self._workers, self._move = crew, crew.step
+            return
+        workspaces = [self.engine.MjData(self.model) for _ in range(min(number, threads or cores()))]
+        pool, advance = Pool(workspaces), stepper(self.engine, self.model, self._states, self._reached, **how)
+        self._workers, self._move = pool, lambda: pool.run(advance, number)

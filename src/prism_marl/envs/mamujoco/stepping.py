@@ -1,0 +1,62 @@
+"""How a row moves by one step. Also the program of a process that moves some rows of a batch in shared memory.
+
+As a program it is started by its path and imports nothing but the engine and numpy, so that a process starts quickly
+and stays small. It moves its rows whenever it receives a byte, answers with a byte, and ends when its input ends.
+"""
+
+import importlib
+import json
+import mmap
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+
+def stepper(
+    engine: Any, model: Any, states: np.ndarray, reached: np.ndarray, *, layout: int, frames: int, body: int | None
+) -> Callable[[Any, Iterable[int]], None]:
+    """A function that moves rows by one step, given a workspace of the engine.
+
+    Names are looked up once, because Python's lock is held around the engine's work.
+    """
+    rows = list(states)
+    set_state, step, get_state = engine.mj_setState, engine.mj_step, engine.mj_getState
+
+    def advance(data: Any, remaining: Iterable[int]) -> None:
+        for row in remaining:
+            state = rows[row]
+            set_state(model, data, state, layout)
+            step(model, data, frames)
+            get_state(model, data, state, layout)
+            if body is not None:
+                reached[row] = data.xpos[body, 0]
+
+    return advance
+
+
+def shared_arrays(memory: mmap.mmap, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The states [rows, size] and the positions [rows] that lie behind each other in a piece of memory."""
+    numbers = np.frombuffer(memory, np.float64, rows * (size + 1))
+    return numbers[: rows * size].reshape(rows, size), numbers[rows * size :]
+
+
+def main(words: str) -> None:
+    """Serve one range of rows."""
+    mujoco: Any = importlib.import_module("mujoco")
+    order = json.loads(words)
+    model = mujoco.MjModel.from_binary_path(order["model"])
+    states, reached = shared_arrays(mmap.mmap(order["memory"], 0), order["rows"], order["size"])
+    how = {name: order[name] for name in ("layout", "frames", "body")}
+    advance, data = stepper(mujoco, model, states, reached, **how), mujoco.MjData(model)
+    mine = range(order["first"], order["end"])
+    os.write(order["answer"], b".")
+    while os.read(order["call"], 1):
+        advance(data, mine)
+        os.write(order["answer"], b".")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
