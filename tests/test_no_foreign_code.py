@@ -50,6 +50,9 @@ def uses(source: str) -> set[str]:
             found.add(str(node.module))
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
+            if name == "importlib.import_module" and isinstance(node.args[0], ast.Constant):
+                name = str(node.args[0].value).partition(".")[0]  # no more than an import statement
+                found |= {name} & MODULES
             found |= {name} & CALLS
             switched = [word for word in node.keywords if word.arg in FLAGS and ast.unparse(word.value) != "False"]
             found |= {f"{word.arg}=" for word in switched}
@@ -68,6 +71,8 @@ def uses(source: str) -> set[str]:
         ("subprocess.run(x, shell=True)", "shell="),
         ("subprocess.run(x, shell=y)", "shell="),
         ("os.system(x)", "os.system"),
+        ("importlib.import_module('pickle')", "pickle"),
+        ("importlib.import_module(x)", "importlib.import_module"),
     ],
 )
 def test_the_search_finds_what_it_looks_for(line, name):
