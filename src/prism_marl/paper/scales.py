@@ -35,13 +35,14 @@ _SMOKE = {
         "learner.batch": 32, "learner.buffer": 3_000, "learner.warmup": 500,
     },
 }  # fmt: skip
-_BATTLE_LAPTOP = {"run.steps": 150_000, "run.eval_every": 7_500}
+_BATTLE_LAPTOP = {"run.steps": 50_000, "run.eval_every": 2_500}
 _LAPTOP = {
     "lbf": {"run.steps": 300_000, "run.eval_every": 15_000},
     "skirmish": _BATTLE_LAPTOP,
     "smacv2": _BATTLE_LAPTOP,
     "mamujoco": {
-        "run.steps": 100_000, "run.eval_every": 10_000, "run.eval_episodes": 10, "learner.buffer": 110_000,
+        "run.steps": 30_000, "run.eval_every": 3_000, "run.eval_episodes": 10,
+        "learner.buffer": 33_000, "learner.warmup": 3_000,
     },
 }  # fmt: skip
 
@@ -49,7 +50,7 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale("smoke", "a few thousand steps, two seeds, the main lines only: shows that it works", 2, _SMOKE, True),
-        Scale("laptop", "a tenth of the steps or less, two seeds, every line: a first look", 2, _LAPTOP),
+        Scale("laptop", "a tenth to a hundredth of the steps, two seeds, every line: a first look", 2, _LAPTOP),
         Scale("paper", "the paper's steps and five seeds", 5),
     )
 }
