@@ -245,7 +245,7 @@ def test_reproduce_trains_what_is_left_draws_and_tells_what_failed(toy, trained,
     folder_of(broken, tmp_path).mkdir(parents=True)
     (folder_of(broken, tmp_path) / "config.json").write_text("{")
     assert main(["reproduce", "fig-toy", "--scale", "paper", "--out", str(tmp_path)]) == 1
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join("".join(capsys.readouterr()).split())
     assert "2 experiments to run, 1 finished before" in said and "config.json: this is not JSON" in said
     assert "toy: D is not finished yet and left out." in said
     found = json.loads((tmp_path / "figures" / "fig-toy-paper.json").read_text())

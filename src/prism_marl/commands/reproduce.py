@@ -6,17 +6,18 @@ from pathlib import Path
 
 from rich.table import Table
 
-from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.arguments import Arguments
+from prism_marl.commands.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.commands.screen import show, table
 from prism_marl.errors import UserError
-from prism_marl.executors import EXECUTORS, Event, Executor, make_executor
+from prism_marl.executors import Executor
+from prism_marl.live_view import SweepView
 from prism_marl.paper.numbers import write_drawing
 from prism_marl.paper.plan import Estimate, Plan, in_words, make_plan, size_in_words
 from prism_marl.paper.registry import TARGETS, target_named
 from prism_marl.paper.scales import SCALES, Scale, at_scale, scale_named
 from prism_marl.paper.target import Curve, Target, gather
-from prism_marl.plots import method_style
-from prism_marl.sweep import SweepOutcome, run_sweep
+from prism_marl.sweep import run_sweep
 
 
 def run(argv: list[str]) -> int:
@@ -26,7 +27,7 @@ def run(argv: list[str]) -> int:
         _list_targets()
         return 0
     target, scale = target_named(options.target), scale_named(options.scale)
-    executor = make_executor(options.executor, jobs=options.jobs, address=options.address)
+    executor = chosen_executor(options)
     curves = at_scale(target.curves(options.real), scale)
     if not curves and options.plan:
         show(f"{target.name} is counted, which takes seconds; nothing is trained.")
@@ -42,9 +43,9 @@ def run(argv: list[str]) -> int:
         return 0
     if scale.essential:  # workers inherit it; so little is computed that compiling takes the time
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    failed = _train(target, curves, plan, options, executor)
+    code = _train(target, curves, plan, options, executor)
     _draw(target, scale, curves, options.out)
-    return 1 if failed else 0
+    return code
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -60,9 +61,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     only.add_argument("--draw-only", action="store_true", help="only draw what is there")
     parser.add_argument("--real", action="store_true", help="battles in StarCraft II (smacv2/) instead of skirmish/")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder (default: runs/reproduce)")
-    parser.add_argument("--executor", default="local", help=f"{' or '.join(EXECUTORS)} (default: local)")
-    parser.add_argument("--jobs", type=whole, help="local: experiments at a time (default: one per GPU or two cores)")
-    parser.add_argument("--address", help="ray: 'auto' for a running cluster (default: start one here)")
+    add_executor_options(parser)
     return parser.parse_strictly(argv)
 
 
@@ -121,15 +120,10 @@ def _train(
     target: Target, curves: tuple[Curve, ...], plan: Plan, options: argparse.Namespace, executor: Executor
 ) -> int:
     able = [curve for curve in curves if curve.experiment.task not in plan.impossible]
-    outcome: SweepOutcome = run_sweep(target.sweep(able), options.out, executor, on_event=_tell)
-    for failure in outcome.failed:
-        show(f"failed: {failure.folder}: {failure.error}")
-    return len(outcome.failed)
-
-
-def _tell(event: Event) -> None:
-    experiment = event.job.experiment
-    show(f"{event.state}: {method_style(experiment.sharing.method).label} on {experiment.task} ({event.job.folder})")
+    sweep = target.sweep(able)
+    with SweepView(sweep.experiments, options.out) as view:
+        outcome = run_sweep(sweep, options.out, executor, on_event=view.on_event)
+    return conclude(outcome, sweep, options.out)
 
 
 def _draw(target: Target, scale: Scale, curves: tuple[Curve, ...], out: Path) -> None:

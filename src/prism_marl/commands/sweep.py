@@ -3,14 +3,12 @@
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
-from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.arguments import Arguments
+from prism_marl.commands.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.commands.screen import show, table
 from prism_marl.errors import UserError
-from prism_marl.executors import EXECUTORS, make_executor
 from prism_marl.live_view import SweepView, labels
-from prism_marl.sweep import Sweep, SweepOutcome, folder_of, grid, is_finished, run_sweep
+from prism_marl.sweep import Sweep, folder_of, grid, is_finished, run_sweep
 from prism_marl.sweep_files import cross, load_sweep
 from prism_marl.trackers import SINKS_HELP, check_sinks
 
@@ -28,11 +26,11 @@ def run(argv: list[str]) -> int:
         _show_plan(sweep, found.out)
         return 0
     sinks = check_sinks(found.sinks)
-    executor = make_executor(found.executor, jobs=found.jobs, address=found.address, cpus=found.cpus, gpus=found.gpus)
+    executor = chosen_executor(found)
     files = [Path(word) for word in found.what if word.endswith(".py")]
     with SweepView(sweep.experiments, found.out) as view:
         outcome = run_sweep(sweep, found.out, executor, sinks=sinks, files=files, on_event=view.on_event)
-    return _conclude(outcome, sweep, found.out)
+    return conclude(outcome, sweep, found.out)
 
 
 def _parser() -> Arguments:
@@ -55,11 +53,7 @@ def _parser() -> Arguments:
     parser.add_short_fields()
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--plan", action="store_true", help="print what would run, and stop")
-    parser.add_argument("--executor", default="local", help=f"{' or '.join(EXECUTORS)} (default: local)")
-    parser.add_argument("--jobs", type=whole, help="local: experiments at a time (default: one per GPU or two cores)")
-    parser.add_argument("--address", help="ray: a running cluster, e.g. auto (default: a cluster of this machine)")
-    parser.add_argument("--cpus", type=whole, help="ray: cores of one experiment (default: 1)")
-    parser.add_argument("--gpus", type=float, help="ray: GPUs of one experiment (default: 1 where there are any)")
+    add_executor_options(parser)
     parser.add_argument("--sinks", help=SINKS_HELP)
     return parser
 
@@ -97,17 +91,3 @@ def _show_plan(sweep: Sweep, out: Path) -> None:
         left += experiment.run.seeds * experiment.run.steps if state != "finished" else 0
         rows.add_row(state, f"{experiment.run.seeds}", f"{experiment.run.steps:,}", label, str(folder))
     show(rows, f"{len(sweep.experiments)} experiments; {left:,} environment steps at most are left")
-
-
-def _conclude(outcome: SweepOutcome, sweep: Sweep, out: Path) -> int:
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    names = {folder_of(experiment, out): label for experiment, label in labels(sweep.experiments).items()}
-    for failure in outcome.failed:
-        console.print(f"failed: {names[failure.folder]}: {failure.error} ({failure.folder})", style="red")
-    counts = [
-        f"{len(outcome.finished)} finished",
-        f"{len(outcome.skipped)} had been finished before" if outcome.skipped else "",
-        f"{len(outcome.failed)} failed" if outcome.failed else "",
-    ]
-    console.print(f"{', '.join(filter(None, counts))}; runs are in {out}")
-    return 1 if outcome.failed else 0
