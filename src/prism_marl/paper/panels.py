@@ -69,7 +69,10 @@ def _draw_panel(axis: Axes, panel: str, lines: list[tuple[Curve, Run]]) -> bool:
             color=curve.colour,
             linestyle=curve.dashes,
             label=curve.label,
-            zorder=3 + layer + 100 * curve.reference,
+            zorder=3
+            + layer
+            + 100 * curve.reference
+            + 200 * (curve.dashes != "-"),  # equal lines: dashes on a broad one
             linewidth=2.2 if curve.reference else 1.5,
         )
         axis.fill_between(grid.steps, interval.low, interval.high, color=curve.colour, alpha=0.13, linewidth=0)
