@@ -8,11 +8,18 @@ import pytest
 from prism_marl.envs import make
 from prism_marl.learners.qmix import QMix, QMixLearner
 from prism_marl.networks.recurrent import recurrent_agent
-from prism_marl.rollout import materialise, play, watch
+from prism_marl.rollout import materialise, watch
+from prism_marl.rollout import play as play_seeds
 from prism_marl.sharing import METHODS, FuPSID
 
 NUMBER = 48
 ENV = make("lbf/4x4-2p-1f")
+
+
+def play(learner, agent, key, epsilon, number):
+    """One seed."""
+    agents = jax.tree.map(lambda leaf: leaf[None], agent)
+    return jax.tree.map(lambda leaf: leaf[0], play_seeds(ENV, learner, agents, key[None], epsilon, number))
 
 
 def learner_of(time_limit_ends: bool) -> QMixLearner:
@@ -25,7 +32,7 @@ def played():
     """Random episodes: some end with the food, some with the clock."""
     learner, key = learner_of(True), jax.random.key(4)
     agent = jax.jit(learner.agent)(jax.random.key(1))
-    episodes, summary = jax.jit(lambda agent: play(ENV, learner, agent, key, 1.0, NUMBER))(agent)
+    episodes, summary = jax.jit(lambda agent: play(learner, agent, key, 1.0, NUMBER))(agent)
     return learner, key, episodes, summary
 
 
@@ -72,7 +79,7 @@ def test_a_clock_that_does_not_count_as_an_end_leaves_no_mark(played):
     _, key, episodes, summary = played
     learner = learner_of(False)
     agent = jax.jit(learner.agent)(jax.random.key(1))
-    again, _ = jax.jit(lambda agent: play(ENV, learner, agent, key, 1.0, NUMBER))(agent)
+    again, _ = jax.jit(lambda agent: play(learner, agent, key, 1.0, NUMBER))(agent)
     assert (again.action == episodes.action).all() and (again.valid == episodes.valid).all()
     cleared = np.asarray(summary.metrics["collected"]) == 1
     assert (np.asarray(again.terminated).any(1) == cleared).all()
@@ -82,7 +89,7 @@ def test_a_watched_episode_is_one_of_those_played():
     learner, key = learner_of(True), jax.random.key(8)
     agent = jax.jit(learner.agent)(jax.random.key(1))
     states, summary, length = jax.jit(lambda agent: watch(ENV, learner, agent, key))(agent)
-    episodes, same = jax.jit(lambda agent: play(ENV, learner, agent, key, 0.0, 1))(agent)
+    episodes, same = jax.jit(lambda agent: play(learner, agent, key, 0.0, 1))(agent)
     assert summary.returns[0] == same.returns[0] and length == same.length[0]
     assert states.row.shape[0] == ENV.spec.horizon + 1
     own = episodes.local[0, : int(length) + 1, 0]  # the first agent's row and column follow the only food
@@ -116,7 +123,8 @@ def test_the_loop_stops_with_the_last_episode_and_keeps_what_it_saw_last():
     """Two seeds with one random episode each: both wait for the longer one, none for the clock."""
     learner, key = learner_of(False), jax.random.key(2)
     agent = jax.jit(learner.agent)(jax.random.key(1))
-    few = jax.jit(jax.vmap(lambda key: play(ENV, learner, agent, key, 1.0, 1, axis="seeds"), axis_name="seeds"))
+    agents = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), agent)
+    few = jax.jit(lambda keys: play_seeds(ENV, learner, agents, keys, 1.0, 1))
     stops = []
     for number in range(30):
         episodes, summary = few(jax.random.split(jax.random.fold_in(key, number), 2))

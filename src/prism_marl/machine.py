@@ -83,7 +83,7 @@ def configure_jax() -> None:
     folder = os.environ.get("PRISM_MARL_CACHE", str(default))
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def _commit() -> str | None:

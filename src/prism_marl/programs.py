@@ -9,8 +9,6 @@ import jax
 from prism_marl.sinks import Monitor
 from prism_marl.trainer import Trainer
 
-# Networks are drawn once, and because SVDs run on the host that program cannot be cached: compile it fast.
-ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given
 
 
@@ -23,6 +21,13 @@ class Programs:
     seconds: float = 0.0
     compiled: dict[str, Any] = field(default_factory=dict)
 
+    def init(self) -> Any:
+        """Fresh state. It compiles on the way, and drawing itself is a matter of milliseconds, so all of it counts."""
+        started = time.perf_counter()
+        state = jax.block_until_ready(self.trainer.init())
+        self.seconds += time.perf_counter() - started
+        return state
+
     def get(self, name: str, *arguments: Any) -> Any:
         """The program of a name, for arguments of these shapes."""
         if name not in self.compiled:
@@ -31,7 +36,6 @@ class Programs:
 
     def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
         functions = {
-            "init": lambda: self.trainer.init(),
             "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
             "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
             "evaluate": self.trainer.evaluate,
@@ -42,12 +46,11 @@ class Programs:
         if name == "learn":
             self.monitor.note("compiling ...")
         started = time.perf_counter()
-        if name in self.trainer.eager:
+        if name in self.trainer.eager or (name == "prepare" and not self.trainer.prepares):
             program = functions[name]
-            if arguments:
-                self.trainer.warm(name, arguments[0])
+            self.trainer.warm(name, arguments[0])
         else:
-            lowered = jax.jit(functions[name], donate_argnums=(0,) if name in DONATED else ()).lower(*arguments)
-            program = lowered.compile(ONCE if name == "init" and jax.default_backend() == "cpu" else None)
+            compiled = jax.jit(functions[name], donate_argnums=(0,) if name in DONATED else ())
+            program = compiled.lower(*arguments).compile()
         self.seconds += time.perf_counter() - started
         return program

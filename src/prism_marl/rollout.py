@@ -1,11 +1,12 @@
 """Whole episodes, many at once, in one compiled loop over time. Nothing here runs in Python while it plays."""
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.learners.qmix import Episode, QMixLearner
 from prism_marl.networks.recurrent import RecurrentAgent
@@ -48,30 +49,31 @@ class _Carry(NamedTuple):
 def play(
     env: Env,
     learner: QMixLearner,
-    agent: RecurrentAgent,
-    key: Key[Array, ""],
-    epsilon: Float[Array, ""] | float,
+    agents: RecurrentAgent,
+    keys: Key[Array, " n"],
+    epsilon: Float[Array, " n"] | float,
     number: int,
-    *,
-    axis: str | None = None,
 ) -> tuple[Episode, Summary]:
-    """Play ``number`` episodes side by side; finished ones idle until all have ended, marked as not valid.
+    """Play ``number`` episodes of each of n seeds side by side: episodes [n, b, t, ...] and their summaries [n, b].
 
-    Under ``vmap`` its axis must be named: "is anyone still playing?" then has one answer for the whole batch, and the
-    loop really stops. What nobody played is zeros.
+    Finished ones idle until all have ended, marked as not valid. The loop stands outside ``vmap``: whether anyone is
+    still playing has one answer for all seeds, so it really stops. What nobody played is zeros.
     """
-    key_reset, key_steps = jax.random.split(key)
-    agent, horizon = materialise(agent), env.spec.horizon
-    keys = jax.random.split(key_steps, horizon)
+    key_reset, key_steps = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
+    horizon, rates = env.spec.horizon, jnp.broadcast_to(jnp.asarray(epsilon, jnp.float32), keys.shape)
+    each_step = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, horizon))(key_steps), 0, 1)
     block = max(size for size in range(1, LOOK_EVERY + 1) if horizon % size == 0)
+    agents = jax.vmap(materialise)(agents)
+    one = jax.vmap(functools.partial(_advance, env, learner))
 
+    @jax.jit  # two places use it, and it is traced once
     def some(carry: _Carry, t: Int[Array, ""]):
-        now = jax.lax.dynamic_slice_in_dim(keys, t, block)
-        return jax.lax.scan(lambda carry, key: _advance(env, learner, agent, carry, key, epsilon), carry, now)
+        now = jax.lax.dynamic_slice_in_dim(each_step, t, block)
+        return jax.lax.scan(lambda carry, keys: one(agents, carry, keys, rates), carry, now)
 
     def unfinished(loop):
         t, carry, _ = loop
-        return (t < horizon) & _anyone(carry.alive, axis)
+        return (t < horizon) & jnp.any(carry.alive)
 
     def advance(loop):
         t, carry, record = loop
@@ -79,16 +81,11 @@ def play(
         put = jax.lax.dynamic_update_slice_in_dim
         return t + block, carry, jax.tree.map(lambda held, new: put(held, new, t, 0), record, steps)
 
-    start = _start(env, agent, key_reset, number)
+    start = jax.vmap(lambda agent, key: _start(env, agent, key, number))(agents, key_reset)
     shapes = jax.eval_shape(some, start, jnp.int32(0))[1]
     record = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
     played, carry, record = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, record))
     return _episode(learner, record, carry.obs, played), carry.summary
-
-
-def _anyone(alive: Bool[Array, " b"], axis: str | None) -> Bool[Array, ""]:
-    found = jnp.any(alive)
-    return found if axis is None else jax.lax.psum(found.astype(jnp.int32), axis) > 0
 
 
 def watch(env: Env, learner: QMixLearner, agent: RecurrentAgent, key: Key[Array, ""]) -> tuple[Any, Summary, Array]:
@@ -139,8 +136,10 @@ def _advance(env: Env, learner: QMixLearner, agent: RecurrentAgent, carry: _Carr
 
 
 def _episode(learner: QMixLearner, steps, last: Observation, played: Int[Array, ""]) -> Episode:
-    """Records [t, b, ...] as episodes [b, t, ...] in the types in which they are stored; ``last`` follows the last
-    step that was played."""
+    """Records [t, n, b, ...] as episodes [n, b, t, ...] in the types in which they are stored.
+
+    ``last`` is what was seen after the last step that was played.
+    """
     obs, action, reward, terminated, valid = steps
 
     def with_last(along, final):
@@ -151,7 +150,7 @@ def _episode(learner: QMixLearner, steps, last: Observation, played: Int[Array, 
     state = slots.state[..., :0] if learner.spec.state_is_joint else slots.state
     episode = Episode(slots.local, state, slots.avail, slots.role, action, reward, terminated, valid)
     shapes = learner.empty_episode()
-    return jax.tree.map(lambda leaf, shape: jnp.swapaxes(leaf, 0, 1).astype(shape.dtype), episode, shapes)
+    return jax.tree.map(lambda leaf, shape: jnp.moveaxis(leaf, 0, 2).astype(shape.dtype), episode, shapes)
 
 
 def seed_of(network: Any, index: int) -> Any:

@@ -200,7 +200,7 @@ class _Session:
         if found is None:
             for name in ROW_FILES:
                 self._rows(name).cut(0)
-            return self._call("init")
+            return self.programs.init()
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")

@@ -4,6 +4,7 @@ All seeds train side by side along the first axis of ``TrainState.seeds``. Count
 stand outside that axis, so that "is it time to update?" is one scalar question and never computes both answers.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ from prism_marl.learners.qmix import Episode, QMix, QMixLearner
 from prism_marl.replay import Replay
 from prism_marl.rollout import Summary, play, seed_of, watch
 from prism_marl.sharing import role_layers
+from prism_marl.sharing.base import Sharing
+from prism_marl.sharing.host_svd import draw
 from prism_marl.types import Env
 
 SEEDS = "seeds"  # name of the axis along which seeds train side by side
@@ -64,8 +67,7 @@ class Trainer:
     def init(self) -> TrainState:
         """Fresh state of all seeds."""
         keys = jax.vmap(jax.random.key)(self._numbers())
-        zero = jnp.zeros((), jnp.int32)
-        return TrainState(jax.vmap(self._init_seed)(keys), zero, zero, zero, zero)
+        return TrainState(draw(self._init_seed, keys), *[jnp.zeros((), jnp.int32) for _ in range(4)])
 
     def _numbers(self) -> Int[Array, " seeds"]:
         run = self.experiment.run
@@ -75,15 +77,12 @@ class Trainer:
         key_learner, key_train = jax.random.split(key)
         learner = self.learner
         state = learner.init(key_learner)
-        example = learner.empty_episode()
-        batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), example)
-        _, metrics = jax.eval_shape(learner.update, state, batch, jnp.zeros((), jnp.int32))
         return SeedState(
             learner=state,
-            replay=replay.empty(example, self.experiment.learner.buffer),
+            replay=replay.empty(learner.empty_episode(), self.experiment.learner.buffer),
             key=key_train,
             steps=jnp.zeros((), jnp.int32),
-            sums={name: jnp.zeros(()) for name in sorted(metrics)},
+            sums={name: jnp.zeros(()) for name in _metrics(learner)},
         )
 
     def advance(self, state: TrainState, target: Int[Array, ""], *, learn: bool) -> TrainState:
@@ -95,7 +94,7 @@ class Trainer:
         return jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), state)
 
     def _iterate(self, state: TrainState, learn: bool) -> TrainState:
-        return self.conclude(state, jax.vmap(self._collect, axis_name=SEEDS)(state.seeds), learn=learn)
+        return self.conclude(state, self._collect(state.seeds), learn=learn)
 
     def conclude(self, state: TrainState, seeds: SeedState, *, learn: bool) -> TrainState:
         """Count an iteration whose episodes are stored in ``seeds``, and make the updates that they pay for."""
@@ -107,48 +106,47 @@ class Trainer:
             ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
             # Only what an update changes goes through the branch: the replay would be copied on its way out.
             changing = (seeds.learner, seeds.key, seeds.sums)
-            one = lambda changing, replay, steps: self._train(changing, replay, steps, updates)  # noqa: E731
-            train = jax.vmap(one, axis_name=SEEDS)
-            changed = jax.lax.cond(ready, lambda: train(changing, seeds.replay, seeds.steps), lambda: changing)
+            train = lambda: self._train(changing, seeds.replay, seeds.steps, updates)  # noqa: E731
+            changed = jax.lax.cond(ready, train, lambda: changing)
             seeds = SeedState(changed[0], seeds.replay, changed[1], seeds.steps, changed[2])
             summed = summed + ready * updates
         return TrainState(seeds, iteration, summed, state.prepared, state.refreshed)
 
-    def _collect(self, seed: SeedState) -> SeedState:
-        key, key_play = jax.random.split(seed.key)
-        learner = self.learner
-        agent, rate = seed.learner.online.agent, learner.epsilon(seed.steps)
-        episodes, summary = play(self.env, learner, agent, key_play, rate, self.experiment.run.envs, axis=SEEDS)
-        return self.absorb(eqx.tree_at(lambda s: s.key, seed, key), episodes, summary)
+    def _collect(self, seeds: SeedState) -> SeedState:
+        keys, keys_play = jnp.unstack(jax.vmap(jax.random.split)(seeds.key), axis=1)
+        learner, agents = self.learner, seeds.learner.online.agent
+        rates = jax.vmap(learner.epsilon)(seeds.steps)
+        episodes, summary = play(self.env, learner, agents, keys_play, rates, self.experiment.run.envs)
+        return jax.vmap(self.absorb)(eqx.tree_at(lambda s: s.key, seeds, keys), episodes, summary)
 
     def absorb(self, seed: SeedState, episodes: Episode, summary: Summary) -> SeedState:
         """Store episodes and count their steps."""
         steps = seed.steps + jnp.sum(summary.length).astype(jnp.int32)
         return SeedState(seed.learner, seed.replay.add(episodes), seed.key, steps, seed.sums)
 
-    def _train(self, changing, replay: Replay[Episode], steps: Int[Array, ""], updates: int):
-        state, key, sums = changing
-        key, key_batches = jax.random.split(key)
+    def _train(self, changing, rings: Replay[Episode], steps: Int[Array, " seeds"], updates: int):
+        """Some updates of all seeds."""
+        states, keys, sums = changing
+        keys, drawn = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
         learner, batch = self.learner, self.experiment.learner.batch
 
-        def update(carry, key):
-            state, sums = carry
-            state, metrics = learner.update(state, replay.sample(key, batch), steps, axis=SEEDS)
-            return (state, {name: sums[name] + metrics[name] for name in sums}), None
+        def one(state, sums, ring: Replay[Episode], steps, key):
+            state, metrics = learner.update(state, ring.sample(key, batch), steps, axis=SEEDS)
+            return state, {name: sums[name] + metrics[name] for name in sums}
 
-        (state, sums), _ = jax.lax.scan(update, (state, sums), jax.random.split(key_batches, updates))
-        return state, key, sums
+        def update(carry, keys):
+            state, sums = carry
+            return jax.vmap(one, axis_name=SEEDS)(state, sums, rings, steps, keys), None
+
+        each = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, updates))(drawn), 0, 1)
+        (states, sums), _ = jax.lax.scan(update, (states, sums), each)
+        return states, keys, sums
 
     def evaluate(self, state: TrainState, evaluation: Int[Array, ""]) -> dict[str, Array]:
         """Greedy episodes of every seed; means over episodes, one number per seed."""
-        run = self.experiment.run
-
-        def one(seed: SeedState, number):
-            key = evaluation_key(number, evaluation)
-            agent = seed.learner.online.agent
-            return play(self.env, self.learner, agent, key, 0.0, run.eval_episodes, axis=SEEDS)[1]
-
-        return summarise(jax.vmap(one, axis_name=SEEDS)(state.seeds, self._numbers()))
+        agents, number = state.seeds.learner.online.agent, self.experiment.run.eval_episodes
+        keys = jax.vmap(evaluation_key, (0, None))(self._numbers(), evaluation)
+        return summarise(play(self.env, self.learner, agents, keys, 0.0, number)[1])
 
     def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
         """One greedy episode as drawings and its return; no drawings where the environment has none."""
@@ -164,9 +162,14 @@ class Trainer:
     def _watch_key(self, seed: int, number: int) -> Key[Array, ""]:
         return jax.random.fold_in(jax.random.key(self.experiment.run.seed + seed), number)
 
+    @property
+    def prepares(self) -> bool:
+        """Whether the sharing method looks at data at all."""
+        return type(self.experiment.sharing).prepare is not Sharing.prepare
+
     def prepare(self, state: TrainState) -> TrainState:
         """Let the sharing method look at the data collected so far, once."""
-        seeds = self._change_agents(state.seeds, self.experiment.sharing.prepare)
+        seeds = self._change_agents(state.seeds, self.experiment.sharing.prepare) if self.prepares else state.seeds
         return eqx.tree_at(lambda s: (s.seeds, s.prepared), state, (seeds, jnp.ones((), jnp.int32)))
 
     def refresh(self, state: TrainState) -> TrainState:
@@ -236,3 +239,11 @@ def summarise(summary: Summary) -> dict[str, Array]:
     """Means over the episode axis, with every environment metric under its own name."""
     values = {"return": summary.returns, "length": summary.length, **summary.metrics}
     return {name: jnp.mean(value, axis=-1) for name, value in values.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def _metrics(learner: QMixLearner) -> tuple[str, ...]:
+    """Names of what an update reports; asked by tracing one, which takes a while."""
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.empty_episode())
+    return tuple(sorted(jax.eval_shape(learner.update, state, batch, jnp.zeros((), jnp.int32))[1]))

@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 from prism_marl import replay
 from prism_marl.acting import Plain, plain
 from prism_marl.learners.matd3 import MATD3Learner
+from prism_marl.sharing.host_svd import draw
 from prism_marl.trainer import SeedState
 from prism_marl.transitions import NStep, Transition, distinct
 
@@ -43,7 +44,7 @@ class Learning:
                 sums={name: jnp.zeros(()) for name in self._metrics(state)},
             )
 
-        return jax.vmap(one)(jax.vmap(jax.random.key)(numbers))
+        return draw(one, jax.vmap(jax.random.key)(numbers))
 
     def _metrics(self, state) -> list[str]:
         def both(state):

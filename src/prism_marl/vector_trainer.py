@@ -76,7 +76,7 @@ class VectorTrainer(Trainer):
         """Fresh state of all seeds."""
         starts = episode_seeds(FIRST, self._seeds, 0, (self.experiment.run.envs,)).reshape(-1)
         self.env.reset(np.arange(self.env.number), starts)
-        seeds = jax.jit(lambda: self._learning.init(self._numbers()))()
+        seeds = self._learning.init(self._numbers())
         zeros = [jnp.zeros((), jnp.int32) for _ in range(6)]  # not one six times: they are donated
         parts: tuple[Any, ...] = (seeds, *zeros, self.env.snapshot(), self._lagging(seeds))
         return VectorState(*parts)
@@ -148,7 +148,7 @@ class VectorTrainer(Trainer):
 
     def prepare(self, state: VectorState) -> VectorState:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Let the sharing method look at the data collected so far, once."""
-        seeds = self._change(state, "prepare")
+        seeds = self._change(state, "prepare") if self.prepares else state.seeds
         return self._replaced(state, seeds, "prepared", jnp.ones((), jnp.int32))
 
     def refresh(self, state: VectorState) -> VectorState:  # pyright: ignore[reportIncompatibleMethodOverride]

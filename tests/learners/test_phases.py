@@ -72,7 +72,9 @@ def batch():
     env = make("roles/3")
     learner = QMixLearner(SETTINGS, LoRASA(), env.spec, 8)
     agent = learner.agent(jax.random.key(0))
-    return jax.jit(lambda key: play(env, learner, agent, key, 1.0, 16)[0])(jax.random.key(1))
+    agents, keys = jax.tree.map(lambda leaf: leaf[None], agent), jax.random.key(1)[None]
+    episodes = jax.jit(lambda keys: play(env, learner, agents, keys, 1.0, 16)[0])(keys)
+    return jax.tree.map(lambda leaf: leaf[0], episodes)
 
 
 def learners():

@@ -5,7 +5,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from prism_marl.sharing.base import (
@@ -16,6 +15,7 @@ from prism_marl.sharing.base import (
     select_rows,
     uniform_weight,
 )
+from prism_marl.sharing.host_svd import svd
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Sizes in numbers, measured with benchmarks/layers.py (docs/speed.md)
@@ -122,16 +122,3 @@ def initial_factors(
         U = svd(jax.random.normal(key_left, (fan_out, s.size)))[0]
         V = svd(jax.random.normal(key_right, (fan_in, s.size)))[0]
     return U, s, V
-
-
-def svd(weight: Float[Array, "o i"]) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
-    """Thin SVD in float64 on the host: the same factors on every device, and float64 without JAX's global switch."""
-    fan_out, fan_in = weight.shape
-    rank = min(fan_out, fan_in)
-    shapes = tuple(jax.ShapeDtypeStruct(shape, weight.dtype) for shape in ((fan_out, rank), (rank,), (fan_in, rank)))
-
-    def on_host(matrix):
-        left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
-        return tuple(part.astype(matrix.dtype) for part in (left, values, np.swapaxes(right, -1, -2)))
-
-    return jax.pure_callback(on_host, shapes, weight, vmap_method="broadcast_all")
