@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from prism_marl.envs.adapters import Concurrent, HostEnv
+from prism_marl.envs.adapters import Concurrent, HostEnv, lost
 from prism_marl.learners.qmix import Episode, QMixLearner
 from prism_marl.rollout import Summary
 from prism_marl.types import Observation
@@ -59,6 +59,8 @@ class HostRollout:
                 values[place] = step.metrics[name]
             self.alive[place] = not over
             self._see(place, step.obs)
+            if lost(host):
+                self._drop(place)
         self.clock += 1
 
     def result(self) -> tuple[Episode, Summary]:
@@ -67,6 +69,13 @@ class HostRollout:
             self._store_observation(slot)
         parts: tuple[Any, ...] = (self.returns, self.length, self.metrics)
         return self.record, Summary(*parts)
+
+    def _drop(self, place: tuple[int, int]) -> None:
+        """An episode whose game was lost: nothing of it is learned from, counted as steps, or averaged."""
+        self.record.valid[place], self.record.terminated[place] = False, False
+        self.length[place], self.returns[place] = 0, np.nan
+        for values in self.metrics.values():
+            values[place] = np.nan
 
     def _playing(self) -> list[tuple[tuple[int, int], HostEnv]]:
         """Places of the running episodes and the environments that play them."""

@@ -6,6 +6,7 @@ as three programs: ``begin`` (what a round of episodes needs), ``act`` (one step
 a resumed run plays the episodes that an uninterrupted one would have played.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -16,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl import envs
-from prism_marl.envs.adapters import HostEnv
+from prism_marl.envs.adapters import HostEnv, dropped
 from prism_marl.envs.scene import Scene
 from prism_marl.host_rollout import HostRollout
 from prism_marl.learners.qmix import Episode
@@ -42,6 +42,7 @@ class HostTrainer(Trainer):
     """Training of one experiment in a Python environment: everything that plays is replaced, all else inherited."""
 
     env: HostEnv  # pyright: ignore[reportIncompatibleVariableOverride]
+    build: Callable[[], HostEnv]
     pool: list[HostEnv] = field(default_factory=list, compare=False, repr=False)  # copies, built when first needed
     programs: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # compiled by ``warm``
     eager: ClassVar[tuple[str, ...]] = ("learn", "collect", "evaluate")
@@ -79,7 +80,7 @@ class HostTrainer(Trainer):
             starts = np.pad(starts, ((0, 0), (0, width - number)))  # a shorter round would be compiled again
             _, summary = self._play(plan, starts, number)  # greedy play draws nothing, so rounds may share their keys
             rounds.append(jax.tree.map(lambda leaf, number=number: leaf[:, :number], summary))
-        return summarise(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rounds))
+        return _of_those_played(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rounds))
 
     def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
         """One greedy episode as drawings and its return; no drawings where the environment has none."""
@@ -87,7 +88,11 @@ class HostTrainer(Trainer):
         plan = self._plan(agents, self._watch_key(seed, number)[None], jnp.zeros(1), 1)
         scenes: list[Scene | None] = []
         _, summary = self._play(plan, plan.starts, scenes=scenes)
-        return [scene for scene in scenes if scene is not None], float(summary.returns[0, 0])
+        return [scene for scene in scenes if scene is not None], float(np.nan_to_num(summary.returns[0, 0]))
+
+    def dropped(self) -> int:
+        """Episodes lost so far with a game that died or hung."""
+        return dropped((self.env, *self.pool))
 
     def close(self) -> None:
         """Close all environments; nothing can be played afterwards."""
@@ -116,7 +121,7 @@ class HostTrainer(Trainer):
 
     def _hosts(self, number: int) -> list[HostEnv]:
         while len(self.pool) < number - 1:
-            self.pool.append(envs.make_host(self.experiment.task))
+            self.pool.append(self.build())
         return [self.env, *self.pool][:number]
 
     def _plan(self, agents: RecurrentAgent, keys: Key[Array, " n"], epsilon: Float[Array, " n"], number: int) -> Round:
@@ -155,3 +160,14 @@ class HostTrainer(Trainer):
     def _absorb(self, state: TrainState, episodes: Episode, summary: Summary, keys, *, learn: bool) -> TrainState:
         seeds = eqx.tree_at(lambda s: s.key, state.seeds, keys)
         return self.conclude(state, jax.vmap(self.absorb)(seeds, episodes, summary), learn=learn)
+
+
+def _of_those_played(summary: Summary) -> dict[str, Any]:
+    """Means over the episodes that were not lost; a seed that lost them all has no number."""
+    played = np.isfinite(summary.returns)
+    if played.all():
+        return summarise(summary)
+    rows = [
+        summarise(jax.tree.map(lambda leaf, row=row: leaf[row][played[row]], summary)) for row in range(len(played))
+    ]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}

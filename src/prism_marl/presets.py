@@ -152,7 +152,7 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
 
 _FAMILIES = {
     "lbf": _LBF,
-    "lbforaging": _LBF,
+    "lbforaging": replace(_LBF, run=replace(_LBF.run, patience=0.0)),  # [C] a known package: no process of its own
     "skirmish": _SMACV2,
     "smacv2": _SMACV2,
     "jaxmarl": _SMACV2,  # [C] SMAX is why it is there

@@ -198,7 +198,7 @@ def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[
             return tuple(replays), len(paths) - place
         raw = read_json(path, folder.parent, notes)
         try:
-            frames = tuple(_scene(frame) for frame in raw["frames"])
+            frames = tuple(read_scene(frame) for frame in raw["frames"])
         except UNREADABLE:
             notes.append(f"The replay {path.name} cannot be drawn and was left out.")
             continue
@@ -207,7 +207,8 @@ def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[
     return tuple(replays), 0
 
 
-def _scene(raw: dict[str, Any]) -> Scene:
+def read_scene(raw: dict[str, Any]) -> Scene:
+    """The scene that ``render.scene_to_json`` wrote."""
     width, height = float(raw["width"]), float(raw["height"])
     if not (0 < width < math.inf and 0 < height < math.inf):
         raise ValueError("a scene has a finite, positive size")

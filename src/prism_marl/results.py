@@ -255,6 +255,9 @@ def _completeness(run: Run) -> list[str]:
     )
     if lost:
         notes.append(f"{lost} evaluations have no finite return and are bridged by their neighbours.")
+    dropped = np.nansum(run.timing.get("dropped", 0.0))
+    if dropped > 0:
+        notes.append(f"{dropped:,.0f} episodes were dropped because their game died or hung.")
     if len(ends) < number(planned.get("seeds")):
         notes.append(f"{len(ends)} of {planned['seeds']} seeds have rows.")
     if max(ends.values()) < 0.99 * number(planned.get("steps")):

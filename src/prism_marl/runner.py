@@ -54,9 +54,10 @@ def make_trainer(experiment: Experiment) -> Trainer:
     """The compiled trainer for JAX environments, a loop on the host for the others; all offer the same calls."""
     if envs.is_vector(experiment.task):
         rows = experiment.run.seeds * experiment.run.envs
-        return VectorTrainer(experiment, envs.make_vector(experiment.task, rows))
+        return VectorTrainer(experiment, envs.make_vector(experiment.task, rows, patience=experiment.run.patience))
     if envs.is_host(experiment.task):
-        return HostTrainer(experiment, envs.make_host(experiment.task))
+        build = envs.host_builder(experiment.task, experiment.run.patience)
+        return HostTrainer(experiment, build(), build)
     return Trainer(experiment, envs.make(experiment.task))
 
 
@@ -78,6 +79,7 @@ class _Session:
     programs: Programs
     evaluation: int = 0  # number of the next evaluation
     rate: float = 0.0
+    dropped: int = 0  # episodes that the timing rows so far have told of
     shown: str = ""
 
     def run(self) -> None:
@@ -92,6 +94,8 @@ class _Session:
             state = self._evaluate(state)
             self._save(state)
         self._write_replay(state)
+        if lost := self.trainer.dropped():
+            self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
         self.writer.wait()
         (self.folder / "done").touch()
 
@@ -223,13 +227,15 @@ class _Session:
         return Rows(self.folder / f"{name}.jsonl")
 
     def _timing(self, steps: int, seconds: float) -> dict[str, Any]:
+        lost, before = self.trainer.dropped(), self.dropped
+        self.dropped = lost or 0
         return {
             "evaluation": self.evaluation,
             "steps": steps,
             "seconds": round(seconds, 3),
             "steps_per_second": round(steps / max(seconds, 1e-9), 1),
             "compile_seconds": round(self.programs.seconds, 2),
-        }
+        } | ({} if lost is None else {"dropped": lost - before})
 
     @staticmethod
     def _steps(state: TrainState) -> np.ndarray:

@@ -223,6 +223,10 @@ class Trainer:
     def warm(self, name: str, state: TrainState) -> None:
         """Compile what an eager call needs; here none is eager."""
 
+    def dropped(self) -> int | None:
+        """Episodes lost so far with a game that died or hung; None where none can be."""
+        return None
+
     def close(self) -> None:
         """Let go of whatever the environment holds; compiled ones hold nothing."""
 

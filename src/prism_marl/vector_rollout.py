@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from prism_marl.envs.vector import VectorEnv
+from prism_marl.envs.vector import VectorEnv, lost_rows
 from prism_marl.transitions import Transition
 from prism_marl.types import EnvSpec
 
@@ -109,6 +109,7 @@ def play(env: VectorEnv, act: Act, starts: np.ndarray) -> Iterator[list[Finished
         returns += step.reward
         length += 1
         ended = np.flatnonzero(step.terminated | step.truncated)
+        lost = lost_rows(env)
         yield [
             Finished(
                 int(row) // rows,
@@ -116,6 +117,7 @@ def play(env: VectorEnv, act: Act, starts: np.ndarray) -> Iterator[list[Finished
                 | {name: float(values[row]) for name, values in step.metrics.items()},
             )
             for row in ended
+            if not lost[row]
         ]
         obs = step.obs
         if ended.size:

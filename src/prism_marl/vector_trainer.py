@@ -220,12 +220,17 @@ class VectorTrainer(Trainer):
 
     def _rows(self, number: int) -> VectorEnv:
         if number not in self.pool:
-            self.pool[number] = envs.make_vector(self.experiment.task, number)
+            self.pool[number] = envs.make_vector(self.experiment.task, number, patience=self.experiment.run.patience)
         return self.pool[number]
 
     def replay_bytes(self) -> int:
         """Memory of the rings of all seeds."""
         return self.experiment.run.seeds * replay.nbytes(self.learner.empty_transition(), self.settings.buffer)
+
+    def dropped(self) -> int | None:
+        """Episodes lost so far with a game that died or hung; None where none can be."""
+        counts = [getattr(env, "dropped", None) for env in (self.env, *self.pool.values())]
+        return sum(count for count in counts if count is not None) if counts[0] is not None else None
 
     def close(self) -> None:
         """Close all environments; nothing can be played afterwards."""

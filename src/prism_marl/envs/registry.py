@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from prism_marl.envs.adapters.apart import Rooms
 from prism_marl.envs.adapters.base import HostEnv
 from prism_marl.envs.adapters.jaxmarl import make_jaxmarl
 from prism_marl.envs.adapters.lbforaging import make_lbforaging
@@ -32,6 +33,7 @@ class Family:
     make: Callable[[str], Any] | None = None  # receives what follows the slash; None where only the sizes are known
     shape: Callable[[str], EnvSpec] | None = None
     host: bool = False  # ``make`` builds a ``HostEnv``, which lives in Python, not an ``Env``
+    apart: bool = False  # a ``HostEnv`` that may be played in another process, which can build it from its name alone
     vector: Callable[[str, int, int | None], VectorEnv] | None = None  # variant, rows, threads; goes with ``shape``
 
 
@@ -58,6 +60,7 @@ _FAMILIES: dict[str, Family] = {
         "the original package lbforaging, in Python: slow, and the judge of lbf",
         make_lbforaging,
         host=True,
+        apart=True,
     ),
     "pettingzoo": Family(
         "pettingzoo/<module>[?horizon=<steps>][&<name>=<value>]",
@@ -65,6 +68,7 @@ _FAMILIES: dict[str, Family] = {
         "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
         make_pettingzoo,
         host=True,
+        apart=True,
     ),
     "skirmish": Family(
         "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published]",
@@ -124,13 +128,19 @@ def make_host(task: str) -> HostEnv:
     return build(variant)
 
 
-def make_vector(task: str, number: int, threads: int | None = None) -> VectorEnv:
+def host_builder(task: str, patience: float = 0.0) -> Callable[[], HostEnv]:
+    """Builds the environments of a run one by one: in this process, or in others that must answer in ``patience`` s."""
+    family, _ = _family(task)
+    return Rooms(task, describe(task), patience).seat if family.apart and patience > 0 else lambda: make_host(task)
+
+
+def make_vector(task: str, number: int, threads: int | None = None, patience: float = 0.0) -> VectorEnv:
     """Build ``number`` rows of a task that is stepped in batches on the host, with all cores unless told otherwise."""
     if not is_vector(task):
         raise UserError(f"task: '{task}' is not stepped in batches on the host; try mamujoco/halfcheetah-2x3")
     family, variant = _family(task)
     if family.vector is None:
-        return HostRows(lambda: make_host(task), number)
+        return HostRows(host_builder(task, patience), number)
     return family.vector(variant, number, threads)
 
 

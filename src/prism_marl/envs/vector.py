@@ -47,3 +47,8 @@ class VectorEnv(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def lost_rows(env: VectorEnv) -> np.ndarray:
+    """Rows whose episode was lost with its game and is not to be counted; only games in Python can be."""
+    return getattr(env, "lost", np.zeros(env.number, bool))

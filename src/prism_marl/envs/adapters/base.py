@@ -1,6 +1,7 @@
 """What the host loop asks of an environment that lives in Python."""
 
 import importlib
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,6 +35,24 @@ class Concurrent(Protocol):
     def begin_reset(self, seed: int) -> None: ...
 
     def begin_step(self, action: np.ndarray) -> None: ...
+
+
+@runtime_checkable
+class Fragile(Protocol):
+    """A ``HostEnv`` that can be lost in the middle of an episode and goes on with the next."""
+
+    dropped: int  # episodes lost so far
+    lost: bool  # whether the present one is
+
+
+def lost(env: HostEnv) -> bool:
+    """Whether the episode of this environment is not to be counted."""
+    return isinstance(env, Fragile) and env.lost
+
+
+def dropped(envs: Iterable[HostEnv]) -> int:
+    """Episodes that all of them have lost so far."""
+    return sum(env.dropped for env in envs if isinstance(env, Fragile))
 
 
 def require(module: str, extra: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from prism_marl.envs.adapters.base import HostEnv
+from prism_marl.envs.adapters.base import Concurrent, HostEnv, dropped, lost
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
@@ -41,6 +41,9 @@ class HostRows:
 
     def step(self, action: np.ndarray) -> Step:
         """A row that has ended repeats its last step, at no reward, until it is reset."""
+        for row, env in enumerate(self._envs):
+            if isinstance(env, Concurrent) and row not in self._ended:
+                env.begin_step(np.asarray(action[row], np.float32))
         steps = [self._advance(row, action[row]) for row in range(self.number)]
         self._seen = [step.obs for step in steps]
         return jax.tree.map(lambda *parts: np.stack(parts), *steps)
@@ -63,6 +66,16 @@ class HostRows:
 
     def scene(self, row: int) -> Scene | None:
         return self._envs[row].scene()
+
+    @property
+    def lost(self) -> np.ndarray:
+        """Rows whose present episode was lost with its game."""
+        return np.array([lost(env) for env in self._envs])
+
+    @property
+    def dropped(self) -> int:
+        """Episodes lost so far."""
+        return dropped(self._envs)
 
     def close(self) -> None:
         for env in self._envs:

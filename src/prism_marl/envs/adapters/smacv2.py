@@ -34,6 +34,7 @@ class SMACv2:
         self.twin = twin
         self.spec: EnvSpec = smacv2_spec(f"{twin.race}_{twin.agents}_vs_{twin.enemies}")
         self.restarts = 0  # games lost so far
+        self.dropped, self.lost = 0, False  # episodes cut short so far, and whether the present one is
         self._process: Any = None
         self._pipe: Any = None
         self._asked = False  # an answer is on its way
@@ -51,7 +52,7 @@ class SMACv2:
             try:
                 if not self._asked:
                     self._ask("reset", int(seed))
-                self._last = self._observation(*self._answer())
+                self._last, self.lost = self._observation(*self._answer()), False
                 return self._last
             except GameLostError as error:
                 reason = str(error)
@@ -122,6 +123,7 @@ class SMACv2:
 
     def _cut(self) -> Step:
         assert self._last is not None, "a step follows a reset"
+        self.dropped, self.lost = self.dropped + 1, True
         return outcome(self._last, 0.0, terminated=False, truncated=True, metrics=dict.fromkeys(self.spec.metrics, 0.0))
 
     def _observation(self, local: np.ndarray, state: np.ndarray, avail: np.ndarray) -> Observation:
