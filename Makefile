@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench learn lock clean
+.PHONY: demo test lint bench learn soak lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism-marl needs Python 3.11 or newer: set PYTHON=/path/to/python3.11")'
@@ -31,6 +31,9 @@ bench: $(READY)
 
 learn: $(READY)
 	$(BIN)/python benchmarks/learn.py
+
+soak: $(READY)
+	$(BIN)/python benchmarks/soak_memory.py
 
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.
 lock:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from prism_marl.reading import parse_object
 from prism_marl.sharing import Sharing
 
 FORMAT = 1  # of config.json; raised when old folders can no longer be continued
+MOST_ROWS = 100_000  # evaluations of all seeds together: some 50 MB in each file of rows
 LARGEST = {int: 2**31 - 1, float: 3.4e38}  # what the compiled program can hold
 
 
@@ -36,6 +38,11 @@ class Run:
     eval_every: int = 50_000  # environment steps between evaluations
     eval_episodes: int = 100  # greedy episodes for each evaluation
     patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
+
+    @property
+    def evaluations(self) -> int:
+        """Number 0 is before training, number k at k times ``eval_every`` steps, the last at the end."""
+        return math.ceil(self.steps / self.eval_every) + 1
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,12 @@ class Experiment:
             if not low <= value <= high:
                 near = min(max(value, low), high)
                 raise UserError(f"{path}: {value} is outside {low} to {high}; the nearest valid value is {near}")
+        if self.run.evaluations * self.run.seeds > MOST_ROWS:
+            near = math.ceil(self.run.steps / max(MOST_ROWS // self.run.seeds - 1, 1))
+            raise UserError(
+                f"run.eval_every: {self.run.eval_every} makes {self.run.evaluations:,} evaluations of {self.run.seeds} "
+                f"seeds, and a run folder takes {MOST_ROWS:,} rows; the nearest valid value is {near}"
+            )
         for path, value, _ in config.options(self):
             if type(value) in LARGEST and abs(value) > LARGEST[type(value)]:
                 raise UserError(f"{path}: {value} is too large; training counts in 32 bits")

@@ -33,6 +33,7 @@ from prism_marl.trainer import Trainer, TrainState
 from prism_marl.vector_trainer import VectorTrainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
+MOST_SPECTRA = 1_000  # files, evenly spaced over a run, and the last; a page shows sixty of them
 ROW_FILES = ("eval", "train", "timing")
 
 
@@ -184,6 +185,9 @@ class _Session:
         return " or ".join(f"learner.{name}" for name in names)
 
     def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
+        total = self.trainer.experiment.run.evaluations
+        if self.evaluation % math.ceil(total / MOST_SPECTRA) and self.evaluation != total - 1:
+            return
         found = jax.device_get(self._call("spectra", state))
         if found:
             layers: dict[str, Any] = role_layers(self.like.seeds.learner.online.agent)

@@ -1,0 +1,101 @@
+"""Does a run that goes on for a week grow? Many tiny chunks and evaluations, and the memory of the process on the way.
+
+    python benchmarks/soak_memory.py [EVALUATIONS] [TASK ...]
+
+Every evaluation is a chunk of training, greedy episodes, rows, spectra and a checkpoint: all that a run does, so that
+an hour of a real run, which evaluates some sixty times, is over in seconds. Prints one JSON row per task: memory after
+the first tenth (everything is compiled and every buffer exists by then) and at the end, what each evaluation added,
+and the arrays that the device holds. Exit code 1 if a task grows by more than ``ALLOWED`` bytes per evaluation.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from prism_marl import runner
+from prism_marl.experiment import Experiment
+from prism_marl.machine import configure_jax, describe_machine
+from prism_marl.presets import preset
+from prism_marl.sinks import Quiet
+
+TASKS = ("lbf/4x4-2p-1f", "reach/2", "lbforaging/5x5-2p-1f")
+ALLOWED = 10_000  # bytes per evaluation: a week of evaluations every minute is then 100 MB
+CHANGES = {"network.width": "8", "run.envs": "2", "run.eval_episodes": "2", "learner.batch": "4"}
+QMIX = {"learner.embed": "4", "learner.hypernet": "4", "learner.buffer": "16"}
+MATD3 = {"learner.buffer": "256", "learner.warmup": "16", "learner.critic_width": "8", "learner.n_step": "1"}
+
+
+class Memory(Quiet):
+    """Looks at the process and the device whenever the progress bar would move."""
+
+    def __init__(self) -> None:
+        self.resident: list[int] = []
+        self.arrays: list[int] = []
+
+    def progress(self, steps: int, rate: float, text: str) -> None:
+        self.resident.append(resident())
+        self.arrays.append(len(jax.live_arrays()))
+
+
+def resident() -> int:
+    """Memory of this process in bytes, as the system counts it."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def tiny(task: str, evaluations: int) -> Experiment:
+    """Twenty steps and an evaluation, again and again."""
+    experiment = preset(task, "prism")
+    own = QMIX if experiment.learner.algorithm == "qmix" else MATD3
+    schedule = {"run.steps": str(20 * evaluations), "run.eval_every": "20"}
+    for path, text in (CHANGES | own | schedule).items():
+        experiment = experiment.with_option(path, text)
+    return experiment
+
+
+def measure(task: str, evaluations: int) -> dict[str, Any]:
+    """Train, and compare the end with the time when everything was warm."""
+    memory = Memory()
+    with tempfile.TemporaryDirectory() as root:
+        runner.run(tiny(task, evaluations), Path(root) / "run", memory)
+    settled = len(memory.resident) // 10
+    later = np.array(memory.resident[settled:], float)
+    slope = np.polynomial.polynomial.polyfit(np.linspace(0, 0.9 * evaluations, later.size), later, 1)[1]
+    return {
+        "task": task,
+        "evaluations": evaluations,
+        "settled_mb": round(later[0] / 1e6, 1),
+        "end_mb": round(later[-1] / 1e6, 1),
+        "bytes_per_evaluation": round(slope),
+        "device_arrays_settled": max(memory.arrays[settled : 2 * settled]),
+        "device_arrays_end": max(memory.arrays[-settled:]),
+    }
+
+
+def one(task: str, evaluations: int) -> int:
+    """Print the row of one task; 1 if it grew."""
+    configure_jax()
+    row = measure(task, evaluations)
+    print(json.dumps(row), flush=True)
+    grown = row["device_arrays_end"] > row["device_arrays_settled"] or row["bytes_per_evaluation"] > ALLOWED
+    return int(grown)
+
+
+def main() -> int:
+    """One row per task, each from a process of its own: memory that another task has let go of would hide growth."""
+    evaluations = sys.argv[1] if len(sys.argv) > 1 else "1000"
+    tasks = sys.argv[2:] or TASKS
+    if len(tasks) == 1:
+        return one(tasks[0], int(evaluations))
+    print(json.dumps(describe_machine()), flush=True)
+    return max(subprocess.run([sys.executable, __file__, evaluations, task]).returncode for task in tasks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
