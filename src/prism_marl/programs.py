@@ -18,6 +18,7 @@ class Programs:
 
     trainer: Trainer
     monitor: Monitor
+    places: Any = None  # of the state's arrays, where there are several devices
     seconds: float = 0.0
     compiled: dict[str, Any] = field(default_factory=dict)
 
@@ -33,6 +34,10 @@ class Programs:
         if name not in self.compiled:
             self.compiled[name] = self._compile(name, arguments)
         return self.compiled[name]
+
+    def place(self, state: Any) -> Any:
+        """A fresh or restored state, with every array where it belongs."""
+        return state if self.places is None else jax.device_put(state, self.places)
 
     def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
         functions = {
@@ -50,7 +55,8 @@ class Programs:
             program = functions[name]
             self.trainer.warm(name, arguments[0])
         else:
-            compiled = jax.jit(functions[name], donate_argnums=(0,) if name in DONATED else ())
+            donated, places = ((0,), self.places) if name in DONATED else ((), None)
+            compiled = jax.jit(functions[name], donate_argnums=donated, out_shardings=places)
             program = compiled.lower(*arguments).compile()
         self.seconds += time.perf_counter() - started
         return program

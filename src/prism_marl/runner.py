@@ -25,6 +25,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
 from prism_marl.host_trainer import HostTrainer
 from prism_marl.machine import free_bytes
+from prism_marl.placement import seed_places
 from prism_marl.programs import Programs
 from prism_marl.run_folder import locked, write_config, write_replay, write_spectra
 from prism_marl.sharing import role_layers
@@ -47,7 +48,8 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints")) as writer:
             monitor = monitor or Quiet()
-            _Session(trainer, folder, monitor, stop, writer, like, Programs(trainer, monitor)).run()
+            programs = Programs(trainer, monitor, seed_places(trainer, like, monitor))
+            _Session(trainer, folder, monitor, stop, writer, like, programs).run()
     return folder
 
 
@@ -208,7 +210,7 @@ class _Session:
         if found is None:
             for name in ROW_FILES:
                 self._rows(name).cut(0)
-            return self.programs.init()
+            return self.programs.place(self.programs.init())
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
@@ -216,7 +218,7 @@ class _Session:
         for name in ROW_FILES:
             self._rows(name).cut(sizes[name])
         self.monitor.note(f"continuing from step {int(self._steps(state).min()):,}")
-        return state
+        return self.programs.place(state)
 
     def _save(self, state: TrainState) -> None:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
