@@ -26,6 +26,7 @@ def pytest_configure():
             "PRISM_MARL_CACHE": folder,
             "JAX_COMPILATION_CACHE_DIR": folder,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
+            "JAX_DEFAULT_MATMUL_PRECISION": "highest",  # as the command line has it, so that both compile the same
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
             "JAX_PLATFORMS": "cpu",
         }
@@ -54,3 +55,12 @@ def trained(tmp_path_factory) -> Path:
     from tiny import foraging
 
     return runner.run(foraging(), tmp_path_factory.mktemp("trained") / "run")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory) -> Path:
+    """The folder of the run that others interrupt, kill or spread, made once. Nobody may change it."""
+    from prism_marl import runner
+    from tiny import long_roles
+
+    return runner.run(long_roles(), tmp_path_factory.mktemp("undisturbed") / "run")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from prism_marl import runner
 from prism_marl.errors import UserError
 from prism_marl.executors import make_executor
 from prism_marl.executors.ray_cluster import Ray
@@ -37,14 +36,14 @@ def kill_in_the_middle(folder, killed: list[int]) -> None:
 
 def grid_file(path: Path) -> list[Experiment]:
     """Two seeds of a tiny experiment, as the words of a grid and as experiments."""
-    options = SMALL | {"run.steps": "1500", "run.eval_every": "50", "run.seed": ["5", "6"]}
+    options = SMALL | {"run.steps": "1500", "run.eval_every": "50", "run.seeds": "2", "run.seed": ["5", "6"]}
     path.write_text(json.dumps({"tasks": ["roles/2"], "sharing": ["fups"], "options": options}))
     experiments = list(load_sweep(path).experiments)
     assert experiments[0] == long_roles()
     return experiments
 
 
-def test_a_killed_worker_is_replaced_and_every_row_is_there(tmp_path):
+def test_a_killed_worker_is_replaced_and_every_row_is_there(tmp_path, undisturbed):
     """In a process of its own: Ray forks, and here JAX runs threads already."""
     experiments = grid_file(tmp_path / "grid.json")
     first, second = (folder_of(experiment, tmp_path) for experiment in experiments)
@@ -60,9 +59,11 @@ def test_a_killed_worker_is_replaced_and_every_row_is_there(tmp_path):
         f"{state} roles/2 fups run.seed={seed}" for state in ("running", "finished") for seed in (5, 6)
     )
     told = read_progress(first)
-    assert len(killed) == 2 and 8 <= killed[1] < 31 and told is not None and told.pid != killed[0]
-    assert [row["evaluation"] for row in rows_of(first)] == list(range(31)) and is_finished(second)
-    assert same_result(first, runner.run(experiments[0], tmp_path / "undisturbed"))
+    assert len(killed) == 2 and 8 <= killed[1] < 62 and told is not None and told.pid != killed[0]
+    assert [row["evaluation"] for row in rows_of(first)] == [n for n in range(31) for _ in range(2)] and is_finished(
+        second
+    )
+    assert same_result(first, undisturbed)
 
 
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch):

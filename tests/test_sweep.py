@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prism_marl import checkpoint, runner
+from prism_marl import checkpoint
 from prism_marl.errors import UserError
 from prism_marl.executors import EXECUTORS, Event, local, make_executor
 from prism_marl.executors.local import Local, Slot, slots
@@ -102,8 +102,8 @@ def interrupt_after(folder: Path, rows: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def test_ctrl_c_lets_workers_save_and_the_same_sweep_ends_with_the_same_bytes(tmp_path):
-    folder, undisturbed = folder_of(long_roles(), tmp_path), runner.run(long_roles(), tmp_path / "undisturbed")
+def test_ctrl_c_lets_workers_save_and_the_same_sweep_ends_with_the_same_bytes(tmp_path, undisturbed):
+    folder = folder_of(long_roles(), tmp_path)
     with pytest.raises(UserError, match="stopped; 0 of 1 experiments are finished; the same command cont") as error:
         run_sweep([long_roles()], tmp_path, on_event=lambda event: interrupt_after(folder, 8))
     assert error.value.code == 130 and not is_finished(folder)

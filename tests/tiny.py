@@ -47,7 +47,7 @@ def foraging() -> Experiment:
 
 def long_roles() -> Experiment:
     """Compiles at once and has thirty evaluations to be interrupted at."""
-    return small("roles/2", "fups", run__steps="1500", run__eval_every="50", run__seed="5")
+    return small("roles/2", "fups", run__steps="1500", run__eval_every="50", run__seeds="2", run__seed="5")
 
 
 def rows_of(folder: Path, name: str = "eval") -> list[dict[str, Any]]:
