@@ -15,6 +15,7 @@ import safetensors.numpy
 import prism_marl
 from prism_marl import checkpoint
 from prism_marl.errors import UserError
+from prism_marl.run_folder import owner
 from prism_marl.runner import make_trainer
 from tiny import foraging, same_arrays, small
 
@@ -52,9 +53,9 @@ def written(folder: Path, number: int = 1, seed: int = 0) -> Path:
     return checkpoint.save(folder, number, checkpoint.flatten(state_of(seed)), NOTES)
 
 
-def refused(path: Path, like=None) -> str:
+def refused(path: Path, like=None, owner: str = "") -> str:
     with pytest.raises(UserError) as error:
-        checkpoint.load(path, state_of() if like is None else like)
+        checkpoint.load(path, state_of() if like is None else like, owner)
     assert "\n" not in str(error.value) and path.name in str(error.value) and error.value.code == 1
     return str(error.value)
 
@@ -71,19 +72,19 @@ def test_every_kind_of_array_comes_back_bit_by_bit(tmp_path):
 
 def test_a_whole_training_state_comes_back_bit_by_bit(trained, tmp_path):
     newest, like = checkpoint.paths(trained / "checkpoints")[0], jax.eval_shape(make_trainer(foraging()).init)
-    state, notes = checkpoint.load(newest, like)
-    again = checkpoint.save(tmp_path, int(newest.stem), checkpoint.flatten(state), notes)
+    state, notes = checkpoint.load(newest, like, owner(trained))
+    again = checkpoint.save(tmp_path, int(newest.stem), checkpoint.flatten(state), notes, "x")
     assert same_arrays(safetensors.numpy.load_file(again), safetensors.numpy.load_file(newest))
-    back, kept = checkpoint.load(again, like)
+    back, kept = checkpoint.load(again, like, "x")
     assert bits(back) == bits(state) and kept == notes
     kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(state)}
     assert {"key<fry>", "bool", "int8", "int16", "int32", "float32"} <= kinds
     assert any(leaf.size == 0 for leaf in jax.tree.leaves(state))
 
     other = jax.eval_shape(make_trainer(small("lbf/4x4-2p-1f", "prism", network__width="9")).init)
-    assert "does not fit this experiment" in refused(newest, other)
+    assert "does not fit this experiment" in refused(again, other, "x")
     method = jax.eval_shape(make_trainer(small("lbf/4x4-2p-1f", "fups")).init)
-    assert "has no counterpart" in refused(newest, method)
+    assert "has no counterpart" in refused(again, method, "x")
 
 
 def test_every_flipped_bit_is_noticed(tmp_path):
@@ -134,6 +135,26 @@ def test_a_state_of_another_shape_is_refused_by_name(tmp_path, change, words):
     assert words in refused(written(tmp_path), state_of() | change)
 
 
+def test_a_file_in_place_of_another_is_refused(tmp_path):
+    mine, later = (checkpoint.save(tmp_path, n, checkpoint.flatten(state_of()), NOTES, "mine") for n in (1, 2))
+    checkpoint.load(mine, state_of(), "mine")
+    assert "belongs to another experiment" in refused(mine, owner="yours")
+    later.write_bytes(mine.read_bytes())
+    assert "was written as number 00000001" in refused(later, owner="mine")
+    back, _, complaints = checkpoint.load_newest(tmp_path, state_of(), "mine")
+    assert bits(back) == bits(state_of()) and len(complaints) == 1 and later.name in complaints[0]
+
+
+def test_notes_may_speak_against_a_checkpoint(tmp_path):
+    for number in (1, 2):
+        checkpoint.save(tmp_path, number, checkpoint.flatten(state_of()), {"at": number})
+    complain = lambda notes: "too late" if notes["at"] > 1 else None  # noqa: E731
+    _, notes, complaints = checkpoint.load_newest(tmp_path, state_of(), complain=complain)
+    assert notes == {"at": 1} and complaints == ["checkpoint 00000002.safetensors cannot be continued: too late"]
+    with pytest.raises(UserError, match=r"never; no other checkpoint .* can be used: start in a new folder"):
+        checkpoint.load_newest(tmp_path, state_of(), complain=lambda notes: "never")
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path):
     for number in (4, 5):
         written(tmp_path, number, seed=number)
@@ -143,7 +164,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path)
     assert int(state["count"][0]) == 11 and notes == NOTES
     assert len(complaints) == 1 and damaged.name in complaints[0]
     (tmp_path / "00000004.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"no other checkpoint .* is whole"):
+    with pytest.raises(UserError, match=r"no other checkpoint .* can be used"):
         checkpoint.load_newest(tmp_path, state_of())
     assert checkpoint.load_newest(tmp_path / "nowhere", state_of()) is None
 
@@ -170,17 +191,17 @@ def test_a_full_disk_leaves_the_old_file_alone(tmp_path, monkeypatch, place):
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["rows"]  # noqa: PTH208
 
 
-def test_the_writer_copies_at_once_and_reports_a_failed_write(tmp_path, monkeypatch):
+def test_the_writer_has_a_copy_and_reports_a_failed_write(tmp_path, monkeypatch):
     writer = checkpoint.Writer(tmp_path)
     state = {"x": np.arange(4)}
-    writer.save(1, state, NOTES)
+    writer.save(1, checkpoint.flatten(state), NOTES)
     state["x"][:] = -1
     writer.wait()
     back, _ = checkpoint.load(tmp_path / "00000001.safetensors", {"x": jax.ShapeDtypeStruct((4,), np.int64)})
     assert back["x"].tolist() == [0, 1, 2, 3]
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        writer.save(2, state, NOTES)
+        writer.save(2, checkpoint.flatten(state), NOTES)
         with pytest.raises(UserError, match="No space left"):
             writer.close()
     assert [path.name for path in tmp_path.iterdir()] == ["00000001.safetensors"]

@@ -17,7 +17,7 @@ from prism_marl import checkpoint, runner
 from prism_marl.errors import UserError
 from prism_marl.reading import refuse_links_out
 from prism_marl.report import write_report
-from prism_marl.run_folder import load_experiment
+from prism_marl.run_folder import load_experiment, owner
 from synthetic import make_run
 from test_fuzz_cli import answer
 
@@ -155,13 +155,13 @@ def test_continuing_a_run_writes_nowhere_else(taken, tmp_path, file):
     assert outside.read_text() == SECRET and sorted(entry.name for entry in tmp_path.iterdir()) == ["outside", "taken"]
 
 
-def rewritten(path: Path, change, notes: str | None = None) -> None:
+def rewritten(path: Path, change, content: str | None = None) -> None:
     """A checkpoint with other content and a checksum that fits."""
     with safetensors.safe_open(path, framework="numpy") as file:
         metadata = file.metadata()
     tensors = change(safetensors.numpy.load_file(path))
-    written = metadata["notes"] if notes is None else notes
-    metadata |= {"notes": written, "digest": checkpoint._digest(tensors, written)}
+    written = metadata["content"] if content is None else content
+    metadata |= {"content": written, "digest": checkpoint._digest(tensors, written)}
     path.write_bytes(safetensors.numpy.save(tensors, metadata=metadata))
 
 
@@ -175,19 +175,32 @@ def only(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "notes",
     [
-        "[]", "{}", '{"evaluation": "1", "sizes": {}}', '{"evaluation": -1, "sizes": 3}', '{"evaluation": 1}',
-        '{"evaluation": 1, "sizes": {"eval": -5, "train": 0, "timing": 0}}', '{"evaluation": 1, "sizes": {"eval": 1}}',
-        '{"evaluation": true, "sizes": {"eval": 0, "train": 0, "timing": 0}}',
+        "[]", "{}", '{"evaluation": "1", "rows": {}}', '{"evaluation": -1, "rows": 3}', '{"evaluation": 1}',
+        '{"evaluation": 1, "rows": {"eval": [-5, "x"], "train": [0, "x"], "timing": [0, "x"]}}',
+        '{"evaluation": 1, "rows": {"eval": [1, "x"]}}',
+        '{"evaluation": 1, "rows": {"eval": 1, "train": 1, "timing": 1}}',
+        '{"evaluation": 1, "rows": {"eval": [1, 2], "train": [0, "x"], "timing": [0, "x"]}}',
+        '{"evaluation": true, "rows": {"eval": [0, "x"], "train": [0, "x"], "timing": [0, "x"]}}',
     ],
 )  # fmt: skip
 def test_notes_of_a_checkpoint_are_checked(notes):
-    with pytest.raises(UserError, match="start in a new folder"):
+    with pytest.raises(UserError, match="does not note where it was written"):
         runner._noted(json.loads(notes))
 
 
-@pytest.mark.parametrize("notes", ["{}", "[" * 100_000])
-def test_a_run_is_not_continued_by_strange_notes(taken, notes):
-    rewritten(only(taken), dict, notes)
+STRANGE = {
+    "nothing": "{}",
+    "deep": "[" * 100_000,
+    "words": '{"number": "x", "owner": 1, "notes": {}}',
+    "no notes": None,
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_run_is_not_continued_by_strange_notes(taken, kind):
+    newest = only(taken)
+    empty = json.dumps({"number": int(newest.stem), "owner": owner(taken), "notes": {}})
+    rewritten(newest, dict, STRANGE[kind] or empty)
     rows = (taken / "eval.jsonl").read_bytes()
     with pytest.raises(UserError) as error:
         runner.run(load_experiment(taken), taken)
@@ -210,13 +223,13 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(taken):
         newest.write_bytes(whole)
         rewritten(newest, change)
         with pytest.raises(UserError, match="does not fit this experiment"):
-            checkpoint.load_newest(taken / "checkpoints", like)
+            checkpoint.load_newest(taken / "checkpoints", like, owner(taken))
         assert not (taken.parent.parent / "escape").exists(), name
     for content in CONTENTS.values():
         newest.write_bytes(content)
         (taken / "checkpoints" / "².safetensors").write_bytes(content)
         with pytest.raises(UserError, match=r"^checkpoint \d+.safetensors (cannot be read|has format None)"):
-            checkpoint.load_newest(taken / "checkpoints", like)
+            checkpoint.load_newest(taken / "checkpoints", like, owner(taken))
     newest.unlink()
     os.mkfifo(newest)
     code, out, err = answer(["eval", str(taken)])

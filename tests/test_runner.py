@@ -168,14 +168,13 @@ def test_nonsense_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
     folder = tmp_path / "run"
     experiment = small("roles/2", "fups", run__steps="200", run__eval_every="50", run__seed="3", learner__lr="1e30")
     with pytest.raises(
-        UserError, match=r"of seed 3 is not a finite number near step \d+; the last checkpoint"
+        UserError, match=r"seed 3: .*loss.* not finite at step \d+; the last checkpoint is kept; lower learner.lr or"
     ) as error:
         runner.run(experiment, folder)
     assert error.value.code == 1 and "\n" not in str(error.value)
     assert rows(folder) == 1 and rows(folder, "train") == 0 and not (folder / "done").exists()
-    state, notes, complaints = checkpoint.load_newest(
-        folder / "checkpoints", jax.eval_shape(runner.make_trainer(experiment).init)
-    )
+    like = jax.eval_shape(runner.make_trainer(experiment).init)
+    state, notes, complaints = checkpoint.load_newest(folder / "checkpoints", like, run_folder.owner(folder))
     assert complaints == [] and notes["evaluation"] == 1
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.seeds.learner.online))
 
@@ -186,8 +185,8 @@ def test_more_environments_keep_the_ratio_of_updates_to_episodes(monkeypatch, en
     experiment = small("roles/2", "fups", run__envs=envs, learner__episodes_per_update="4", learner__batch="8")
 
     def counted(self, changing, replay, steps, updates):
-        state, key, sums = changing
-        return eqx.tree_at(lambda state: state.updates, state, state.updates + updates), key, sums
+        state, *rest = changing
+        return eqx.tree_at(lambda state: state.updates, state, state.updates + updates), *rest
 
     monkeypatch.setattr(Trainer, "_train", counted)  # only the count matters here, and it compiles at once
     trainer = runner.make_trainer(experiment)

@@ -1,9 +1,16 @@
-"""The whole training state in one file: safetensors with a checksum, written under a temporary name and renamed."""
+"""The whole training state in one file: safetensors with a checksum, written under a temporary name and renamed.
 
+The checksum covers the arrays, the notes, the number of the checkpoint and whose it is, so that a file which was put in
+place of another is noticed as surely as a damaged one.
+"""
+
+import contextlib
 import hashlib
 import json
 import math
+import operator
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +25,7 @@ import safetensors.numpy
 from prism_marl.errors import UserError
 from prism_marl.reading import check_plain
 
-FORMAT = "2"
+FORMAT = "3"
 KEEP = 2  # the newest and the one before: a damaged file never costs the run
 
 State = TypeVar("State")
@@ -49,18 +56,17 @@ class Beginning:
 
 
 class Writer:
-    """Writes checkpoints while training goes on: the state is copied at once, hashed and written in a thread."""
+    """Writes checkpoints of one owner while training goes on: arrays are hashed and written in a thread."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, owner: str = ""):
+        self.folder, self.owner = folder, owner
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[Path] | None = None
 
-    def save(self, number: int, state: Any, notes: dict[str, Any]) -> None:
-        """Returns as soon as the state is copied; the write before this one has finished by then."""
-        tensors = flatten(state)
+    def save(self, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> None:
+        """Returns once the write before this one has finished; nobody may change the arrays afterwards."""
         self.wait()
-        self._pending = self._pool.submit(save, self.folder, number, tensors, notes)
+        self._pending = self._pool.submit(save, self.folder, number, tensors, notes, self.owner)
 
     def wait(self) -> None:
         """Until the last write is on the disk; a failed one raises here."""
@@ -76,15 +82,15 @@ class Writer:
             self._pool.shutdown()
 
 
-def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> Path:
-    """Write checkpoint ``number`` and drop all but the newest ``KEEP``."""
-    written = json.dumps(notes)
-    metadata = {"format": FORMAT, "digest": _digest(tensors, written), "notes": written}
-    folder.mkdir(parents=True, exist_ok=True)
+def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any], owner: str = "") -> Path:
+    """Write checkpoint ``number`` of an owner and drop all but the newest ``KEEP``."""
+    written = json.dumps({"number": number, "owner": owner, "notes": notes})
+    metadata = {"format": FORMAT, "digest": _digest(tensors, written), "content": written}
     path = folder / f"{number:08d}.safetensors"
     write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
     for old in paths(folder)[KEEP:]:
-        old.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the new one is safe; an old one that stays costs room, no more
+            old.unlink(missing_ok=True)
     return path
 
 
@@ -105,23 +111,31 @@ def paths(folder: Path) -> list[Path]:
     )
 
 
-def load_newest(folder: Path, like: State) -> tuple[State, dict[str, Any], list[str]] | None:
-    """The newest checkpoint that is whole, its notes, and a sentence for each damaged one that was passed over."""
+def load_newest(
+    folder: Path, like: State, owner: str = "", complain: Callable[[dict[str, Any]], str | None] = lambda notes: None
+) -> tuple[State, dict[str, Any], list[str]] | None:
+    """The newest checkpoint that is whole, its notes, and a sentence for each one that was passed over.
+
+    ``complain`` looks at the notes and says what else speaks against a checkpoint, or nothing.
+    """
     complaints: list[str] = []
-    found = paths(folder)
-    for path in found:
+    for path in paths(folder):
         try:
-            state, notes = load(path, like)
-            return state, notes, complaints
+            state, notes = load(path, like, owner)
         except UserError as error:
             complaints.append(str(error))
+            continue
+        complaint = complain(notes)
+        if complaint is None:
+            return state, notes, complaints
+        complaints.append(f"checkpoint {path.name} cannot be continued: {complaint}")
     if complaints:
-        raise UserError(f"{complaints[0]}; no other checkpoint in {folder} is whole: start in a new folder", code=1)
+        raise UserError(f"{complaints[0]}; no other checkpoint in {folder} can be used: start in a new folder", code=1)
     return None
 
 
-def load(path: Path, like: State) -> tuple[State, dict[str, Any]]:
-    """Read one checkpoint into the structure of ``like`` (arrays or shapes)."""
+def load(path: Path, like: State, owner: str = "") -> tuple[State, dict[str, Any]]:
+    """Read one checkpoint of an owner into the structure of ``like`` (arrays or shapes)."""
     try:
         with safetensors.safe_open(check_plain(path, path.parent.parent), framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -132,13 +146,18 @@ def load(path: Path, like: State) -> tuple[State, dict[str, Any]]:
         raise UserError(
             f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
         )
-    written = metadata.get("notes", "")
+    written = metadata.get("content", "")
     if metadata.get("digest") != _digest(tensors, written):
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:
-        notes = json.loads(written)
-    except (ValueError, RecursionError):
-        raise UserError(f"checkpoint {path.name} has notes that cannot be read", code=1) from None
+        number, whose, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
+        name = f"{number:08d}"
+    except (ValueError, RecursionError, TypeError, KeyError):
+        raise UserError(f"checkpoint {path.name} does not say whose it is", code=1) from None
+    if name != path.stem:
+        raise UserError(f"checkpoint {path.name} was written as number {name} and renamed", code=1)
+    if whose != owner:
+        raise UserError(f"checkpoint {path.name} belongs to another experiment", code=1)
     return unflatten(tensors, like, path.name), notes
 
 
@@ -175,13 +194,15 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
 def remove_leftovers(folder: Path) -> None:
     """Parts of files whose writer was killed; whoever holds the folder's lock may clear them."""
     for part in folder.rglob(".*.tmp"):
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Readers see the old file or the new one, never a part; a full disk leaves the old one in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
@@ -193,7 +214,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a disk that can only be read, even this fails
+            temporary.unlink(missing_ok=True)
         raise UserError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder", code=1
         ) from None
@@ -209,8 +231,8 @@ def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _digest(tensors: dict[str, np.ndarray], notes: str) -> str:
-    digest = hashlib.blake2b(notes.encode(), digest_size=16)
+def _digest(tensors: dict[str, np.ndarray], content: str) -> str:
+    digest = hashlib.blake2b(content.encode(), digest_size=16)
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])
         digest.update(f"{name}:{value.dtype}:{value.shape};".encode())

@@ -37,6 +37,7 @@ class Run:
     envs: int = 1  # episodes collected side by side; the ratio of updates to episodes stays
     eval_every: int = 50_000  # environment steps between evaluations
     eval_episodes: int = 100  # greedy episodes for each evaluation
+    save_every: int = 1  # evaluations for each checkpoint; there is always one at the end and at Ctrl-C
     patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
 
     @property
@@ -66,6 +67,7 @@ class Experiment:
             ("run.envs", self.run.envs, 1, 65536),
             ("run.eval_every", self.run.eval_every, 1, 2 * 10**9),
             ("run.eval_episodes", self.run.eval_episodes, 1, 10**6),
+            ("run.save_every", self.run.save_every, 1, 10**9),
             ("run.patience", self.run.patience, 0, 10**6),
         ]
         for path, value, low, high in checks:

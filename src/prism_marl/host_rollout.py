@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from prism_marl.envs.adapters import Concurrent, HostEnv, lost
+from prism_marl.faults import GIVEN
 from prism_marl.learners.qmix import Episode, QMixLearner
 from prism_marl.rollout import Summary
 from prism_marl.types import Observation
@@ -26,6 +27,7 @@ class HostRollout:
         self.role = np.broadcast_to(np.arange(spec.agents, dtype=np.int32), self.local.shape[:-1]).copy()
         self.returns, self.length = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.metrics = {name: np.zeros(shape, np.float32) for name in spec.metrics}
+        self.sound = {name: np.ones(shape, bool) for name in GIVEN}
         stored = learner.empty_episode()
         self.record: Any = jax.tree.map(lambda leaf: np.zeros((*shape, *leaf.shape), leaf.dtype), stored)
         for place, host in self._playing():
@@ -33,6 +35,7 @@ class HostRollout:
                 host.begin_reset(int(starts[place]))
         for place, host in self._playing():
             self._see(place, host.reset(int(starts[place])))
+        self._check_observations()
 
     @property
     def obs(self) -> Observation:
@@ -61,13 +64,15 @@ class HostRollout:
             self._see(place, step.obs)
             if lost(host):
                 self._drop(place)
+        self.sound["reward"] &= np.isfinite(record.reward[:, :, now])
+        self._check_observations()
         self.clock += 1
 
     def result(self) -> tuple[Episode, Summary]:
         """Episodes [seeds, b, t, ...] in the types in which they are stored, and their summaries."""
         for slot in range(self.clock, self.learner.spec.horizon + 1):
             self._store_observation(slot)
-        parts: tuple[Any, ...] = (self.returns, self.length, self.metrics)
+        parts: tuple[Any, ...] = (self.returns, self.length, self.metrics, self.sound)
         return self.record, Summary(*parts)
 
     def _drop(self, place: tuple[int, int]) -> None:
@@ -86,9 +91,14 @@ class HostRollout:
         self.local[place], self.state[place] = obs.local, obs.state
         self.avail[place], self.role[place] = obs.avail, obs.role
 
+    def _check_observations(self) -> None:
+        finite = np.isfinite(self.local).all(axis=(-2, -1)) & np.isfinite(self.state).all(axis=-1)
+        self.sound["observation"] &= finite
+
     def _store_observation(self, slot: int) -> None:
         record = self.record
-        record.local[:, :, slot], record.avail[:, :, slot] = self.local, self.avail
-        record.role[:, :, slot] = self.role
-        if not self.learner.spec.state_is_joint:
-            record.state[:, :, slot] = self.state
+        with np.errstate(invalid="ignore"):  # a NaN that becomes a whole number here has been noted before
+            record.local[:, :, slot], record.avail[:, :, slot] = self.local, self.avail
+            record.role[:, :, slot] = self.role
+            if not self.learner.spec.state_is_joint:
+                record.state[:, :, slot] = self.state

@@ -59,7 +59,8 @@ class HostTrainer(Trainer):
         self.warm(name, state)
         absorb = self.programs[name]
         while np.asarray(state.seeds.steps).min() < int(target):
-            state = absorb(state, *self.collect(state))
+            # All of it, although the count of steps would do: an allocation that failed is only reported that way.
+            state = jax.block_until_ready(absorb(state, *self.collect(state)))
         return state
 
     def collect(self, state: TrainState) -> tuple[Episode, Summary, Key[Array, " n"]]:

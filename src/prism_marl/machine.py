@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy
 import optax
 
 from prism_marl import __version__
+from prism_marl.errors import UserError
 
 
 def describe_machine() -> dict[str, Any]:
@@ -31,6 +33,7 @@ def describe_machine() -> dict[str, Any]:
         "device": device.device_kind,
         "platform": device.platform,
         "cores": usable_cores(),
+        "deterministic": DETERMINISTIC in os.environ.get("XLA_FLAGS", ""),
         "commit": _commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -75,9 +78,32 @@ def free_bytes() -> int | None:
     return None
 
 
-def configure_jax() -> None:
+@contextlib.contextmanager
+def full_memory_explained() -> Iterator[None]:
+    """Turns an allocation that failed, while compiling or running, into a sentence that says what to lower."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        device = jax.devices()[0].device_kind
+        raise UserError(
+            f"memory of the device ({device}) ran out; the last checkpoint is kept; "
+            "lower run.seeds, run.envs, learner.batch or learner.buffer",
+            code=1,
+        ) from None
+
+
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def configure_jax(*, deterministic: bool = False) -> None:
     """Full float32 products on every device, as the reference implementations have them (a GPU would otherwise round
-    their inputs to TF32), and compiled programs kept between starts: ``PRISM_MARL_CACHE`` says where, empty for not."""
+    their inputs to TF32), and compiled programs kept between starts: ``PRISM_MARL_CACHE`` says where, empty for not.
+    ``deterministic`` makes a GPU add up in the same order every time; a CPU does so anyway. It must come before the
+    first use of a device, which is when XLA reads its flags."""
+    if deterministic:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
     jax.config.update("jax_default_matmul_precision", "highest")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla"
     folder = os.environ.get("PRISM_MARL_CACHE", str(default))

@@ -24,6 +24,7 @@ class Summary(NamedTuple):
     returns: Float[Array, " b"]
     length: Float[Array, " b"]
     metrics: dict[str, Float[Array, " b"]]  # at the last real step
+    sound: dict[str, Bool[Array, " b"]]  # whether all rewards, all observations of the episode were finite
 
 
 def materialise(network: Any) -> Any:
@@ -85,7 +86,8 @@ def play(
     shapes = jax.eval_shape(some, start, jnp.int32(0))[1]
     record = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
     played, carry, record = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, record))
-    return _episode(learner, record, carry.obs, played), carry.summary
+    slots = _slots(record[0], carry.obs, played)
+    return _episode(learner, slots, record), carry.summary._replace(sound=_sound(learner, slots, record))
 
 
 def watch(env: Env, learner: QMixLearner, agent: RecurrentAgent, key: Key[Array, ""]) -> tuple[Any, Summary, Array]:
@@ -113,7 +115,7 @@ def _start(env: Env, agent: RecurrentAgent, key, number: int) -> _Carry:
         hidden=agent.initial(number, spec.agents),
         last_action=jnp.full((number, spec.agents), -1, jnp.int32),
         alive=jnp.ones(number, bool),
-        summary=Summary(zeros, zeros, dict.fromkeys(spec.metrics, zeros)),
+        summary=Summary(zeros, zeros, dict.fromkeys(spec.metrics, zeros), {}),
     )
 
 
@@ -130,23 +132,35 @@ def _advance(env: Env, learner: QMixLearner, agent: RecurrentAgent, carry: _Carr
         metrics={
             name: jnp.where(carry.alive, step.metrics[name], held) for name, held in carry.summary.metrics.items()
         },
+        sound={},
     )
     alive = carry.alive & ~(step.terminated | step.truncated)
     return _Carry(state, step.obs, hidden, action.astype(jnp.int32), alive, summary), record
 
 
-def _episode(learner: QMixLearner, steps, last: Observation, played: Int[Array, ""]) -> Episode:
-    """Records [t, n, b, ...] as episodes [n, b, t, ...] in the types in which they are stored.
-
-    ``last`` is what was seen after the last step that was played.
-    """
-    obs, action, reward, terminated, valid = steps
+def _slots(obs: Observation, last: Observation, played: Int[Array, ""]) -> Observation:
+    """Observations [t + 1, n, b, ...]; ``last`` is what was seen after the last step that was played."""
 
     def with_last(along, final):
         slots = jnp.concatenate([along, jnp.zeros_like(final)[None]])
         return jax.lax.dynamic_update_slice_in_dim(slots, final[None], played, 0)
 
-    slots = jax.tree.map(with_last, obs, last)
+    return jax.tree.map(with_last, obs, last)
+
+
+def _sound(learner: QMixLearner, slots: Observation, steps) -> dict[str, Bool[Array, "n b"]]:
+    """Looked at before episodes are stored: there, where numbers are whole, a NaN would become one of them."""
+    _, _, reward, _, valid = steps
+    reached = jnp.concatenate([jnp.ones_like(valid[:1]), valid])  # what a finished episode idles on is of no account
+    finite = jnp.all(jnp.isfinite(slots.local), axis=(-2, -1))
+    if not learner.spec.state_is_joint:
+        finite &= jnp.all(jnp.isfinite(slots.state), axis=-1)
+    return {"observation": jnp.all(finite | ~reached, axis=0), "reward": jnp.all(jnp.isfinite(reward), axis=0)}
+
+
+def _episode(learner: QMixLearner, slots: Observation, steps) -> Episode:
+    """Records [t, n, b, ...] as episodes [n, b, t, ...] in the types in which they are stored."""
+    _, action, reward, terminated, valid = steps
     state = slots.state[..., :0] if learner.spec.state_is_joint else slots.state
     episode = Episode(slots.local, state, slots.avail, slots.role, action, reward, terminated, valid)
     shapes = learner.empty_episode()

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,23 @@ def write_config(experiment: Experiment, folder: Path) -> None:
             checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
 
 
+def owner(folder: Path) -> str:
+    """What every checkpoint of a folder carries: a digest of the content of its config.json, however it is spaced."""
+    load_experiment(folder)
+    content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def refuse_lost_checkpoints(folder: Path) -> None:
+    """The first checkpoint is on the disk before training begins, so rows of training without one mean a loss."""
+    for name in ("train.jsonl", "timing.jsonl"):
+        path = folder / name
+        if path.exists() and path.stat().st_size:
+            raise UserError(
+                f"{folder} has rows of training but no checkpoint; put its checkpoints back or use a new folder", code=1
+            )
+
+
 def footprints(experiment: Experiment) -> list[dict[str, Any]]:
     """What this experiment's network would cost with each method, for the page."""
     spec, rows = envs.describe(experiment.task), []
@@ -96,7 +114,6 @@ def load_experiment(folder: Path) -> Experiment:
 def write_replay(folder: Path, name: str, title: str, total: float, scenes: list[Scene]) -> Path:
     """Keep an episode in the run folder, where the page finds it."""
     path = folder / "replays" / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
     frames = [scene_to_json(scene) for scene in worth_keeping(scenes)]
     content = {"title": title, "return": round(total, 4), "frames": frames}
     checkpoint.write_atomically(path, json.dumps(content).encode())
@@ -113,5 +130,4 @@ def write_spectra(
         tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
         metadata[f"common.{name}"] = str(common[name])
     path = folder / "spectra" / f"{evaluation:06d}.safetensors"
-    path.parent.mkdir(exist_ok=True)
     checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata))

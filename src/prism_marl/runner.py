@@ -1,7 +1,7 @@
 """The only Python loop: advance to the next stop, evaluate, write rows, checkpoint.
 
 Killed at any moment, a run continues from its last checkpoint and ends with the same rows and weights: the checkpoint
-holds all state and the lengths of the row files, and rows written after it are cut and written again. Stretches between
+holds all state and a seal of the row files, and rows written after it are cut and written again. Stretches between
 stops are cut into pieces of a few seconds for the progress bar and for Ctrl-C; where they are cut changes nothing,
 because each piece ends on a whole iteration.
 """
@@ -23,11 +23,12 @@ import numpy as np
 from prism_marl import checkpoint, envs
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
+from prism_marl.faults import Fault, broken_weights, explained, first_fault
 from prism_marl.host_trainer import HostTrainer
-from prism_marl.machine import free_bytes
+from prism_marl.machine import free_bytes, full_memory_explained
 from prism_marl.placement import seed_places
 from prism_marl.programs import Programs
-from prism_marl.run_folder import locked, write_config, write_replay, write_spectra
+from prism_marl.run_folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
 from prism_marl.sharing import role_layers
 from prism_marl.sinks import Monitor, Quiet, Rows
 from prism_marl.trainer import Trainer, TrainState
@@ -43,10 +44,10 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
     experiment.validate()
     trainer = make_trainer(experiment)
     like = _check_memory(trainer)
-    with contextlib.closing(trainer), locked(folder), _stop_signals() as stop:
+    with contextlib.closing(trainer), locked(folder), _stop_signals() as stop, full_memory_explained():
         write_config(experiment, folder)
         checkpoint.remove_leftovers(folder)
-        with contextlib.closing(checkpoint.Writer(folder / "checkpoints")) as writer:
+        with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
             programs = Programs(trainer, monitor, seed_places(trainer, like, monitor))
             _Session(trainer, folder, monitor, stop, writer, like, programs).run()
@@ -85,22 +86,30 @@ class _Session:
     dropped: int = 0  # episodes that the timing rows so far have told of
     shown: str = ""
 
+    def __post_init__(self) -> None:
+        self.rows = {name: Rows(self.folder / f"{name}.jsonl") for name in ROW_FILES}
+
     def run(self) -> None:
         self.monitor.progress(0, 0.0, "")
         state = self._restore()
         self.monitor.recorded(self.folder)
-        total, every = self.trainer.experiment.run.steps, self.trainer.experiment.run.eval_every
+        settings = self.trainer.experiment.run
+        total, every = settings.steps, settings.eval_every
         last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
         while self.evaluation <= last:
             before = self.trainer.warmup if self.evaluation else 0  # steps on top of the budget
             state = self._reach(state, before + min(total, self.evaluation * every))
             state = self._evaluate(state)
-            self._save(state)
+            done = self.evaluation - 1
+            if done % settings.save_every == 0 or done == last:
+                self._save(state)
+            if done == 0:
+                self.writer.wait()  # so that later rows never stand in a folder without a checkpoint
         self._write_replay(state)
         if lost := self.trainer.dropped():
             self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
         self.writer.wait()
-        (self.folder / "done").touch()
+        checkpoint.write_atomically(self.folder / "done", b"")
 
     def _reach(self, state: TrainState, goal: int) -> TrainState:
         """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
@@ -124,7 +133,7 @@ class _Session:
         steps = int((self._steps(state) - before).sum())
         if steps:
             seconds = time.perf_counter() - started - (self.programs.seconds - spent)
-            self._rows("timing").append([self._timing(steps, seconds)])
+            self.rows["timing"].append([self._timing(steps, seconds)])
         return state
 
     def _piece(self, state: TrainState, goal: int, *, learn: bool) -> TrainState:
@@ -136,6 +145,7 @@ class _Session:
         after = self._steps(state)
         self.rate = float((after - steps).sum()) / max(time.perf_counter() - started, 1e-6)
         self.monitor.progress(int(after.min()), self.rate, self.shown)
+        self._refuse_nonsense(first_fault(jax.device_get(state.seeds.faults)))
         if self.stop.asked:
             self._save(state)
             self.writer.wait()
@@ -148,15 +158,18 @@ class _Session:
         updates = int(state.summed)
         steps = self._steps(state)
         means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
-        self._refuse_nonsense(means, steps)
+        for seed in np.flatnonzero(~np.isfinite(values["return"])):
+            if self.trainer.dropped():
+                break  # all episodes of a seed may have been lost with their games
+            self._refuse_nonsense(Fault(int(seed), int(steps[seed]), ["return of an evaluation"]))
         first = self.trainer.experiment.run.seed
         head = [
             {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
             for seed in range(steps.size)
         ]
-        self._rows("eval").append([row | _column(values, seed) for seed, row in enumerate(head)])
+        self.rows["eval"].append([row | _column(values, seed) for seed, row in enumerate(head)])
         if means:
-            self._rows("train").append(
+            self.rows["train"].append(
                 [
                     row | _column(means, seed) | self.trainer.learner.row(int(steps[seed]))
                     for seed, row in enumerate(head)
@@ -171,20 +184,9 @@ class _Session:
         zeros = jax.tree.map(jnp.zeros_like, state.seeds.sums)
         return eqx.tree_at(lambda s: (s.seeds.sums, s.summed), state, (zeros, jnp.zeros_like(state.summed)))
 
-    def _refuse_nonsense(self, means: dict[str, np.ndarray], steps: np.ndarray) -> None:
-        for name, value in means.items():
-            for seed in np.flatnonzero(~np.isfinite(value)):
-                raise UserError(
-                    f"{name} of seed {self.trainer.experiment.run.seed + seed} is not a finite number near step "
-                    f"{steps[seed]}; the last checkpoint is kept; lower {self._rates()}",
-                    code=1,
-                )
-
-    def _rates(self) -> str:
-        names = [
-            name for name in ("lr", "clip", "actor_lr", "critic_lr") if hasattr(self.trainer.experiment.learner, name)
-        ]
-        return " or ".join(f"learner.{name}" for name in names)
+    def _refuse_nonsense(self, fault: Fault | None) -> None:
+        if fault is not None:
+            raise UserError(explained(fault, self.trainer.experiment), code=1)
 
     def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
         total = self.trainer.experiment.run.evaluations
@@ -206,31 +208,39 @@ class _Session:
             write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes)
 
     def _restore(self) -> TrainState:
-        found = checkpoint.load_newest(self.folder / "checkpoints", self.like)
+        found = checkpoint.load_newest(self.folder / "checkpoints", self.like, self.writer.owner, self._lost_rows)
         if found is None:
-            for name in ROW_FILES:
-                self._rows(name).cut(0)
+            refuse_lost_checkpoints(self.folder)
+            for rows in self.rows.values():
+                rows.cut(0)
             return self.programs.place(self.programs.init())
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
-        self.evaluation, sizes = _noted(notes)
-        for name in ROW_FILES:
-            self._rows(name).cut(sizes[name])
+        self.evaluation, seals = _noted(notes)
+        for name, rows in self.rows.items():
+            rows.cut(seals[name][0])
         self.monitor.note(f"continuing from step {int(self._steps(state).min()):,}")
         return self.programs.place(state)
 
     def _save(self, state: TrainState) -> None:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
-        sizes = {name: self._rows(name).size() for name in ROW_FILES}
+        tensors = checkpoint.flatten(self.trainer.packed(state))
+        self._refuse_nonsense(broken_weights(tensors))
         number = 1000 * int(state.iteration) + min(self.evaluation, 999)
-        self.writer.save(number, self.trainer.packed(state), {"evaluation": self.evaluation, "sizes": sizes})
+        seals = {name: rows.seal() for name, rows in self.rows.items()}
+        self.writer.save(number, tensors, {"evaluation": self.evaluation, "rows": seals})
+
+    def _lost_rows(self, notes: dict[str, Any]) -> str | None:
+        try:
+            _, seals = _noted(notes)
+        except UserError as error:
+            return str(error)
+        complaints = [rows.complaint(seals[name]) for name, rows in self.rows.items()]
+        return next((complaint for complaint in complaints if complaint), None)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        return self.programs.get(name, *arguments)(*arguments)
-
-    def _rows(self, name: str) -> Rows:
-        return Rows(self.folder / f"{name}.jsonl")
+        return jax.block_until_ready(self.programs.get(name, *arguments)(*arguments))  # failures show up here
 
     def _timing(self, steps: int, seconds: float) -> dict[str, Any]:
         lost, before = self.trainer.dropped(), self.dropped
@@ -253,14 +263,16 @@ def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
     return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
 
 
-def _noted(notes: Any) -> tuple[int, dict[str, int]]:
-    """The next evaluation and the lengths of the row files; a checkpoint of a stranger may note anything."""
-    sizes = notes.get("sizes") if isinstance(notes, dict) else None
-    sizes = sizes if isinstance(sizes, dict) else {}
-    numbers = [notes.get("evaluation"), *(sizes.get(name) for name in ROW_FILES)] if sizes else [None]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise UserError("the newest checkpoint does not note where it was written: start in a new folder", code=1)
-    return notes["evaluation"], sizes
+def _noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
+    """The next evaluation and the seals of the row files; a checkpoint of a stranger may note anything."""
+    try:
+        evaluation, seals = notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+        sizes = [evaluation, *(size for size, digest in seals.values() if isinstance(digest, str))]
+    except (TypeError, KeyError, ValueError):
+        sizes = []
+    if len(sizes) <= len(ROW_FILES) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise UserError("it does not note where it was written", code=1)
+    return notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
 
 
 def _check_memory(trainer: Trainer) -> TrainState:

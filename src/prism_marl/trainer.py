@@ -16,6 +16,7 @@ from jaxtyping import Array, Int, Key
 from prism_marl import replay
 from prism_marl.envs.scene import Scene
 from prism_marl.experiment import Experiment
+from prism_marl.faults import Faults, none_yet, noted, noted_values
 from prism_marl.learners.qmix import Episode, QMix, QMixLearner
 from prism_marl.replay import Replay
 from prism_marl.rollout import Summary, play, seed_of, watch
@@ -36,6 +37,7 @@ class SeedState(eqx.Module):
     key: Key[Array, ""]
     steps: Int[Array, ""]  # environment steps
     sums: dict[str, Array]  # training metrics, summed since the last evaluation
+    faults: Faults  # when each term was first not finite
 
 
 class TrainState(eqx.Module):
@@ -83,6 +85,7 @@ class Trainer:
             key=key_train,
             steps=jnp.zeros((), jnp.int32),
             sums={name: jnp.zeros(()) for name in _metrics(learner)},
+            faults=none_yet(_metrics(learner)),
         )
 
     def advance(self, state: TrainState, target: Int[Array, ""], *, learn: bool) -> TrainState:
@@ -105,10 +108,10 @@ class Trainer:
             rest = max(1, settings.episodes_per_update // envs)  # iterations for each update, with few environments
             ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
             # Only what an update changes goes through the branch: the replay would be copied on its way out.
-            changing = (seeds.learner, seeds.key, seeds.sums)
+            changing = (seeds.learner, seeds.key, seeds.sums, seeds.faults)
             train = lambda: self._train(changing, seeds.replay, seeds.steps, updates)  # noqa: E731
             changed = jax.lax.cond(ready, train, lambda: changing)
-            seeds = SeedState(changed[0], seeds.replay, changed[1], seeds.steps, changed[2])
+            seeds = SeedState(changed[0], seeds.replay, changed[1], seeds.steps, *changed[2:])
             summed = summed + ready * updates
         return TrainState(seeds, iteration, summed, state.prepared, state.refreshed)
 
@@ -122,25 +125,27 @@ class Trainer:
     def absorb(self, seed: SeedState, episodes: Episode, summary: Summary) -> SeedState:
         """Store episodes and count their steps."""
         steps = seed.steps + jnp.sum(summary.length).astype(jnp.int32)
-        return SeedState(seed.learner, seed.replay.add(episodes), seed.key, steps, seed.sums)
+        faults = noted(seed.faults, {name: jnp.all(fine) for name, fine in summary.sound.items()}, steps)
+        return SeedState(seed.learner, seed.replay.add(episodes), seed.key, steps, seed.sums, faults)
 
     def _train(self, changing, rings: Replay[Episode], steps: Int[Array, " seeds"], updates: int):
         """Some updates of all seeds."""
-        states, keys, sums = changing
+        states, keys, sums, faults = changing
         keys, drawn = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
         learner, batch = self.learner, self.experiment.learner.batch
 
-        def one(state, sums, ring: Replay[Episode], steps, key):
+        def one(state, sums, faults, ring: Replay[Episode], steps, key):
             state, metrics = learner.update(state, ring.sample(key, batch), steps, axis=SEEDS)
-            return state, {name: sums[name] + metrics[name] for name in sums}
+            sums = {name: sums[name] + metrics[name] for name in sums}
+            return state, sums, noted_values(faults, metrics, steps)
 
         def update(carry, keys):
-            state, sums = carry
-            return jax.vmap(one, axis_name=SEEDS)(state, sums, rings, steps, keys), None
+            state, sums, faults = carry
+            return jax.vmap(one, axis_name=SEEDS)(state, sums, faults, rings, steps, keys), None
 
         each = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, updates))(drawn), 0, 1)
-        (states, sums), _ = jax.lax.scan(update, (states, sums), each)
-        return states, keys, sums
+        (states, sums, faults), _ = jax.lax.scan(update, (states, sums, faults), each)
+        return states, keys, sums, faults
 
     def evaluate(self, state: TrainState, evaluation: Int[Array, ""]) -> dict[str, Array]:
         """Greedy episodes of every seed; means over episodes, one number per seed."""

@@ -8,6 +8,7 @@ from jaxtyping import Array, Int
 
 from prism_marl import replay
 from prism_marl.acting import Plain, plain
+from prism_marl.faults import all_finite, none_yet, noted, noted_values
 from prism_marl.learners.matd3 import MATD3Learner
 from prism_marl.sharing.host_svd import draw
 from prism_marl.trainer import SeedState
@@ -42,6 +43,7 @@ class Learning:
                 key=key_train,
                 steps=jnp.zeros((), jnp.int32),
                 sums={name: jnp.zeros(()) for name in self._metrics(state)},
+                faults=none_yet([*self._metrics(state), "gradient"]),
             )
 
         return draw(one, jax.vmap(jax.random.key)(numbers))
@@ -71,7 +73,10 @@ class Learning:
         iteration, summed, updates, renewed = counters
         ring = jax.vmap(lambda ring, items: ring.add(items))(seeds.replay, block)
         steps = jnp.full_like(seeds.steps, (iteration + 1) * self.interval)
-        return SeedState(seeds.learner, ring, seeds.key, steps, seeds.sums), (iteration + 1, summed, updates, renewed)
+        seen = (block.local, block.state, block.next_local, block.next_state)
+        sound = {"observation": jax.vmap(all_finite)(seen), "reward": jax.vmap(all_finite)(block.reward)}
+        seeds = SeedState(seeds.learner, ring, seeds.key, steps, seeds.sums, noted(seeds.faults, sound, steps))
+        return seeds, (iteration + 1, summed, updates, renewed)
 
     def learn(self, seeds: SeedState, counters: Counters, block: Transition) -> tuple[SeedState, Counters, Plain]:
         """Keep an interval, make a round of updates, and return the actors that come out of it."""
@@ -87,8 +92,10 @@ class Learning:
 
         chains, noise = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
         along = (chains, noise, updates + 1 + jnp.arange(settings.updates))
-        (learner, sums), _ = jax.lax.scan(one, (learner, seeds.sums), along)
-        seeds = SeedState(learner, ring, seeds.key, seeds.steps, sums)
+        (learner, sums, faults), _ = jax.lax.scan(one, (learner, seeds.sums, seeds.faults), along)
+        # A gradient that is not finite stays in Adam's moments, so one look at these serves the whole round.
+        moments = jax.vmap(all_finite)((learner.actor_optimiser, learner.critic_optimiser))
+        seeds = SeedState(learner, ring, seeds.key, seeds.steps, sums, noted(faults, {"gradient": moments}, steps))
         counters = (iteration, summed + settings.updates, updates + settings.updates, renewed)
         return seeds, counters, self.plain(seeds)
 
@@ -104,18 +111,20 @@ class Learning:
 
         The branch stands outside ``vmap``: its question has one answer for all seeds, so only one side is computed.
         """
-        learner, sums = carry
+        learner, sums, faults = carry
         batch = jax.vmap(self.learner.read)(ring, chains)
         learner, metrics = jax.vmap(self.learner.update_critics)(learner, batch, keys)
         sums = sums | {name: sums[name] + value for name, value in metrics.items()}
+        faults = noted_values(faults, metrics, steps)
         every = self.learner.settings.policy_freq
 
-        def actors(learner, sums):
+        def actors(learner, sums, faults):
             learner, metrics = jax.vmap(self.learner.update_actors, (0, 0, None))(learner, batch, steps)
             # Sums are divided by the number of critic updates, and only one in so many of them comes here.
-            return learner, sums | {name: sums[name] + every * value for name, value in metrics.items()}
+            sums = sums | {name: sums[name] + every * value for name, value in metrics.items()}
+            return learner, sums, noted_values(faults, metrics, steps)
 
-        return jax.lax.cond(number % every == 0, actors, lambda learner, sums: (learner, sums), learner, sums)
+        return jax.lax.cond(number % every == 0, actors, lambda *carry: carry, learner, sums, faults)
 
     def _renew(self, learner, keys, steps, renewed):
         """A fresh start for one critic, when it is time; never for methods whose critics have none."""

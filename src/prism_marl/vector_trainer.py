@@ -127,7 +127,8 @@ class VectorTrainer(Trainer):
                     layers = self._copied(fresh[0])
                     waiting = aside.submit(program, seeds, counters, jax.device_put(block))
                 else:
-                    seeds, counters, *fresh = program(seeds, counters, jax.device_put(block))
+                    # All of it: an allocation that failed is only reported that way.
+                    seeds, counters, *fresh = jax.block_until_ready(program(seeds, counters, jax.device_put(block)))
                     layers = self._copied(fresh[0]) if learn else None
                 iteration += 1
             if waiting is not None:

@@ -12,6 +12,7 @@ SHORT = {  # options of their own, because every run needs them
     "envs": "run.envs",
     "eval_every": "run.eval_every",
     "eval_episodes": "run.eval_episodes",
+    "save_every": "run.save_every",
     "width": "network.width",
 }
 

@@ -15,9 +15,9 @@ from prism_marl.commands.arguments import Arguments, whole
 from prism_marl.envs.adapters.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
-from prism_marl.machine import configure_jax
+from prism_marl.machine import configure_jax, full_memory_explained
 from prism_marl.render import scene_to_text
-from prism_marl.run_folder import load_experiment
+from prism_marl.run_folder import load_experiment, owner
 from prism_marl.runner import make_trainer
 from prism_marl.trainer import Trainer, TrainState
 
@@ -37,8 +37,9 @@ def run(argv: list[str]) -> int:
     _check_trust(experiment.task, found.module)
     seed = _check(found, experiment)
     configure_jax()
-    trainer, state = load(found.run, found.episodes)
-    with contextlib.closing(trainer):
+    with full_memory_explained(), contextlib.ExitStack() as stack:
+        trainer, state = load(found.run, found.episodes)
+        stack.enter_context(contextlib.closing(trainer))
         show_numbers(trainer, state)
         if found.render:
             render(trainer, state, seed, found.episode, found.render, camera=found.camera)
@@ -75,7 +76,7 @@ def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
     experiment = load_experiment(folder).with_option("run.eval_episodes", str(episodes))
     experiment.validate()
     trainer = make_trainer(experiment)
-    restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes())
+    restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes(), owner(folder))
     if restored is None:
         raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
     state, _, complaints = restored

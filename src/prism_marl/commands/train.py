@@ -24,6 +24,9 @@ def run(argv: list[str]) -> int:
     parser.add_short_fields()
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/METHOD-HASH)")
     parser.add_argument("--sinks", help=SINKS_HELP)
+    parser.add_argument(
+        "--deterministic", action="store_true", help="the same bits every time on a GPU too, at some cost in speed"
+    )
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
 
@@ -38,7 +41,7 @@ def run(argv: list[str]) -> int:
         return 0
 
     sinks = check_sinks(found.sinks)
-    configure_jax()
+    configure_jax(deterministic=found.deterministic)
     folder = found.out or experiment.folder(Path("runs"))
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seed(s)"
     with ProgressBar(experiment.run.steps, title) as bar:

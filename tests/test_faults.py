@@ -1,0 +1,276 @@
+"""Numbers that are not finite: noticed where they appear, named, kept away from checkpoints and from other seeds."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from prism_marl import checkpoint, faults, machine, run_folder, runner
+from prism_marl.envs import registry
+from prism_marl.envs.adapters.base import observation, outcome
+from prism_marl.envs.roles import make_roles
+from prism_marl.errors import UserError
+from prism_marl.host_rollout import HostRollout
+from prism_marl.presets import preset
+from prism_marl.trainer import Trainer
+from prism_marl.types import EnvSpec, Observation, Step
+from prism_marl.vector_learning import Learning
+from tiny import same_arrays, small
+
+
+def poisoned(tree: Any, seed: int) -> Any:
+    """The same arrays with the floats of one seed replaced by NaN."""
+    spoil = lambda leaf: leaf.at[seed].set(jnp.nan) if eqx.is_inexact_array(leaf) else leaf  # noqa: E731
+    return jax.tree.map(spoil, tree)
+
+
+def of_seed(state: Any, seed: int) -> dict[str, np.ndarray]:
+    return {name: value[seed] for name, value in checkpoint.flatten(state.seeds).items()}
+
+
+def when(state: Any) -> dict[str, list[int]]:
+    """Terms that failed, with the steps of all seeds."""
+    found = {term: np.asarray(steps).tolist() for term, steps in state.faults.items()}
+    return {term: steps for term, steps in found.items() if any(step != faults.NEVER for step in steps)}
+
+
+# Counters.
+
+
+def test_the_first_time_stays_and_what_was_given_comes_before_what_was_made_of_it():
+    counters = faults.none_yet(["loss", "grad_norm"])
+    counters = faults.noted(counters, {"reward": jnp.asarray(True)}, jnp.int32(3))
+    assert faults.first_fault({term: np.asarray([step]) for term, step in counters.items()}) is None
+    counters = faults.noted_values(counters, {"loss": jnp.inf, "grad_norm": jnp.nan}, jnp.int32(5))
+    counters = faults.noted_values(counters, {"loss": jnp.nan, "grad_norm": 1.0}, jnp.int32(6))
+    counters = faults.noted(counters, {"observation": jnp.asarray(False)}, jnp.int32(5))
+    both = {term: np.asarray([faults.NEVER, step]) for term, step in counters.items()}
+    assert faults.first_fault(both) == (1, 5, ["observation"])
+    both["observation"][1] = 6
+    assert faults.first_fault(both) == (1, 5, ["loss", "grad_norm"])
+    assert not faults.all_finite({"a": jnp.ones(3), "b": jnp.asarray([1.0, -jnp.inf])})
+    assert faults.all_finite({"a": jnp.ones(3), "n": jnp.arange(2), "empty": jnp.zeros((0, 2))})
+
+
+def test_the_sentence_names_seed_step_term_and_remedy():
+    experiment = small("roles/2", "fups", run__seed="3", run__seeds="2")
+    said = faults.explained(faults.Fault(1, 40, ["loss", "td_loss", "grad_norm", "more"]), experiment)
+    assert said.startswith("seed 4: loss, td_loss and grad_norm are not finite at step 40; the last checkpoint is kept")
+    assert "the other seeds are sound" in said and said.endswith("lower learner.lr or learner.clip")
+    said = faults.explained(faults.Fault(0, 1, ["reward"]), preset("reach/3", "fups"))
+    assert said.endswith("reward is not finite at step 1; the last checkpoint is kept; "
+                         "the task 'reach/3' gives such numbers")  # fmt: skip
+
+
+def test_weights_are_looked_at_before_they_are_saved():
+    held = {"seeds.steps": np.array([7, 8]), "seeds.learner.a.b": np.ones((2, 3)), "seeds.replay.x": np.array([np.nan])}
+    assert faults.broken_weights(held) is None
+    held["seeds.learner.a.b"][1, 2] = np.inf
+    assert faults.broken_weights(held) == (1, 8, ["a.b"])
+
+
+# JAX environments with QMIX: one program serves all cases, and the keys of seed 1 decide what befalls it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Treacherous:
+    """``roles/2`` in which one start in sixteen brings a NaN reward and another a NaN observation."""
+
+    spec: Any = make_roles("2").spec
+
+    def reset(self, key):
+        state, obs = make_roles("2").reset(key)
+        fate = jax.random.randint(jax.random.fold_in(key, 1), (), 0, 16)
+        return (state, fate), obs._replace(local=jnp.where(fate == 1, jnp.nan, obs.local))
+
+    def step(self, key, state, action):
+        state, fate = state
+        state, step = make_roles("2").step(key, state, action)
+        return (state, fate), step._replace(reward=jnp.where(fate == 2, jnp.inf, step.reward))
+
+
+def test_what_befalls_one_seed_is_named_and_leaves_the_other_alone():
+    experiment = small("roles/2", "fups", run__seeds="2")
+    trainer = Trainer(experiment, Treacherous())
+    program = jax.jit(lambda state: trainer.advance(state, jnp.int32(12), learn=True))
+    start = jax.jit(trainer.init)()
+
+    def played(state, *numbers: int):
+        keys = jax.vmap(jax.random.key)(jnp.asarray(numbers, jnp.uint32))
+        return program(eqx.tree_at(lambda s: s.seeds.key, state, keys))
+
+    first = {n: faults.first_fault(jax.device_get(played(start, n, n).seeds.faults)) for n in range(100, 112)}
+    safe = next(number for number, fault in first.items() if fault is None)
+    assert {fault.terms[0] for fault in first.values() if fault} == {"observation", "reward"}
+    alone = of_seed(played(start, safe, safe), 0)
+    for number, fault in first.items():
+        state = played(start, safe, number)
+        found = faults.first_fault(jax.device_get(state.seeds.faults))
+        assert found == (fault and fault._replace(seed=1)) and (fault is None or fault.step in range(2, 13, 2))
+        assert same_arrays(of_seed(state, 0), alone)
+
+    broken = eqx.tree_at(lambda s: s.seeds.learner.online, start, poisoned(start.seeds.learner.online, 1))
+    state = played(broken, safe, safe)
+    assert {"loss", "grad_norm"} <= when(state.seeds).keys()
+    assert faults.first_fault(jax.device_get(state.seeds.faults))[:2] == (1, 4)  # the first batch has four episodes
+    assert same_arrays(of_seed(state, 0), alone)
+
+
+# MATD3: again one program, and what it is given decides.
+
+
+def test_matd3_names_what_befalls_one_seed_and_leaves_the_other_alone():
+    learning = Learning(runner.make_trainer(reaching()).learner, envs=2)
+    start = jax.jit(learning.init)(jnp.arange(2, dtype=jnp.uint32))
+    counters = tuple(jnp.zeros((), jnp.int32) for _ in range(4))
+    rng = np.random.default_rng(0)
+    block = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape).astype(leaf.dtype)), learning.block(2))
+    start, counters = jax.jit(learning.store)(start, counters, block)
+    learn = jax.jit(learning.learn)
+
+    clean, _, _ = learn(start, counters, block)
+    assert when(clean) == {}
+    whole = {name: value[0] for name, value in checkpoint.flatten(clean).items()}
+    cases = {
+        "reward": (start, block._replace(reward=block.reward.at[1, 3].set(jnp.nan))),
+        "observation": (start, block._replace(next_state=block.next_state.at[1, 0].set(-jnp.inf))),
+        "gradient": (eqx.tree_at(lambda s: s.learner.actor_optimiser, start,
+                                 poisoned(start.learner.actor_optimiser, 1)), block),
+        "critic_loss": (eqx.tree_at(lambda s: s.learner.target, start, poisoned(start.learner.target, 1)), block),
+    }  # fmt: skip
+    for term, given in cases.items():
+        seeds, _, _ = learn(given[0], counters, given[1])
+        fault = faults.first_fault(jax.device_get(seeds.faults))
+        assert fault[:2] == (1, 20) and term in fault.terms
+        assert term not in faults.GIVEN or fault.terms == [term]
+        assert same_arrays({name: value[0] for name, value in checkpoint.flatten(seeds).items()}, whole)
+
+
+def reaching():
+    """The smallest MATD3."""
+    experiment = preset("reach/3", "fups")
+    sizes = {
+        "critic_width": 8,
+        "n_critics": 2,
+        "batch": 8,
+        "buffer": 120,
+        "warmup": 20,
+        "train_interval": 5,
+        "updates": 5,
+    }
+    for path, value in {"network.width": 8, "run.envs": 2, **{f"learner.{k}": v for k, v in sizes.items()}}.items():
+        experiment = experiment.with_option(path, str(value))
+    return experiment
+
+
+# Environments in Python.
+
+
+class Mine:
+    """Two steps; the copy of it that is built as number ``trap`` gives a NaN once it has been played five times."""
+
+    spec = EnvSpec("mine", 2, observation=1, state=1, actions=2, roles=2, horizon=2, storage="int8")
+    built = 0
+    trap, term = 3, "reward"
+
+    def __init__(self):
+        self.number, self.plays, self.clock = Mine.built, 0, 0
+        Mine.built += 1
+
+    def reset(self, seed: int) -> Observation:
+        self.plays, self.clock = self.plays + 1, 0
+        return self._observed(1.0)
+
+    def step(self, action) -> Step:
+        self.clock += 1
+        value = np.nan if self.number == self.trap and self.plays > 5 else 1.0
+        obs = self._observed(value if self.term == "observation" else 1.0)
+        reward = value if self.term == "reward" else 1.0
+        return outcome(obs, reward, terminated=False, truncated=self.clock == 2)
+
+    def _observed(self, value: float) -> Observation:
+        return observation(np.full((2, 1), value), np.ones((2, 2), bool), np.full(1, value))
+
+    def scene(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_python_environment_that_gives_nonsense_ends_the_run_with_the_seed_and_the_step(tmp_path, monkeypatch):
+    family = registry.Family("mine/<x>", (), "for tests", lambda variant: Mine(), host=True)
+    monkeypatch.setitem(registry._FAMILIES, "mine", family)
+    monkeypatch.setattr(Mine, "built", -1)  # the first is asked for its sizes only
+    experiment = small("mine/x", "fups", run__seeds="2", run__seed="7", run__steps="200", run__eval_every="100")
+    folder = tmp_path / "run"
+    with pytest.raises(UserError, match=r"^seed 8: reward is not finite at step \d+; .*'mine/x' gives such") as error:
+        runner.run(experiment, folder)
+    assert error.value.code == 1 and "\n" not in str(error.value) and not (folder / "done").exists()
+    like = runner.make_trainer(experiment).shapes()
+    state, notes, _ = checkpoint.load_newest(folder / "checkpoints", like, run_folder.owner(folder))
+    assert notes["evaluation"] == 1 and state.seeds.steps.tolist() == [0, 0]
+    assert faults.first_fault(jax.device_get(state.seeds.faults)) is None
+
+
+@pytest.mark.parametrize("term", faults.GIVEN)
+def test_what_a_python_environment_gives_is_looked_at_before_it_is_rounded(monkeypatch, term):
+    monkeypatch.setattr(Mine, "built", 0)
+    monkeypatch.setattr(Mine, "term", term)
+    hosts: Any = [Mine() for _ in range(4)]
+    hosts[3].plays = 5
+    learner = small("roles/2", "fups").learner.learner(small("roles/2", "fups").sharing, Mine.spec, 8)
+    rollout = HostRollout(hosts, learner, np.arange(4).reshape(2, 2), 2)
+    while rollout.alive.any():
+        rollout.step(np.zeros((2, 2, 2), np.int32))
+    sound = rollout.result()[1].sound
+    assert {name: fine.tolist() for name, fine in sound.items()} == {
+        name: [[True, True], [True, name != term]] for name in faults.GIVEN
+    }
+
+
+# Memory and order.
+
+
+def test_memory_that_runs_out_is_explained(tmp_path, monkeypatch):
+    """More than any machine can address, so that the allocation itself must fail."""
+    sizes = {"run__seeds": "4096", "learner__buffer": str(2**31 - 1)}
+    experiment = small("lbf/4x4-2p-1f", "fups", **sizes)
+    with pytest.raises(UserError, match=r"replay needs \d+\.\d GiB, \d+\.\d GiB are free: lower learner\.buffer"):
+        runner.run(experiment, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    monkeypatch.setattr(runner, "free_bytes", lambda: None)  # a device that does not tell
+    with pytest.raises(UserError, match=r"memory of the device .* ran out; .* lower run\.seeds, run\.envs") as error:
+        runner.run(experiment, tmp_path / "run")
+    assert error.value.code == 1 and "\n" not in str(error.value)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), machine.full_memory_explained():
+        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+
+
+WATCHED = """
+import os, sys
+from jax._src import xla_bridge
+from prism_marl import machine
+from prism_marl.commands import train
+def experiment(*arguments):
+    assert not xla_bridge.backends_are_initialized()
+    print(machine.describe_machine()["deterministic"])
+train.run_experiment = experiment
+train.run(sys.argv[1:])
+"""
+
+
+def test_xla_reads_the_flag_for_equal_bits_before_a_device_is_used():
+    """XLA ends the process if it meets a flag that it does not know."""
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    words = [sys.executable, "-c", WATCHED, "roles/2", "--deterministic"]
+    found = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert (found.returncode, found.stdout.strip()) == (0, "True"), found.stderr
+    assert not machine.describe_machine()["deterministic"]
