@@ -32,7 +32,9 @@ bench: $(READY)
 learn: $(READY)
 	$(BIN)/python benchmarks/learn.py
 
+# Kills and continuations, compared bit by bit (the summary is runs/soak.json), and memory over many evaluations.
 soak: $(READY)
+	$(BIN)/python benchmarks/soak_kills.py --kills 50 --out runs/soak.json
 	$(BIN)/python benchmarks/soak_memory.py
 
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.

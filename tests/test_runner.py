@@ -81,19 +81,15 @@ def test_a_run_that_is_killed_and_stopped_again_and_again_ends_with_the_same_byt
     def after(number: int):
         return lambda: rows(folder) >= begun + number
 
-    def saved() -> bool:
-        return bool(checkpoint.paths(folder / "checkpoints"))
-
     def later() -> bool:
         if rows(folder) < begun + some:
             return False
         time.sleep(float(rng.uniform(0, 0.1)))
         return True
 
-    for moment in (saved, later):
-        code, _ = interrupted(folder, moment, signal.SIGKILL)
-        assert code == -signal.SIGKILL and not (folder / "done").exists()
-        begun = rows(folder)
+    code, _ = interrupted(folder, later, signal.SIGKILL)
+    assert code == -signal.SIGKILL and not (folder / "done").exists()
+    begun = rows(folder)
     for number in (signal.SIGINT, signal.SIGTERM):
         code, said = interrupted(folder, after(5), number)
         assert code == 130 and not (folder / "done").exists()

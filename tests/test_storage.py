@@ -145,7 +145,7 @@ def notes_of(path: Path) -> dict:
 
 def test_a_stop_between_two_checkpoints_saves_where_it_stands(reference, tmp_path, monkeypatch):
     folder, asked = tmp_path / "run", runner.Stop()
-    monkeypatch.setattr(runner, "_stop_signals", lambda: contextlib.nullcontext(asked))
+    monkeypatch.setattr(runner, "stop_signals", lambda: contextlib.nullcontext(asked))
 
     def ask() -> None:
         asked.asked = True

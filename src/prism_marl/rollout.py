@@ -148,8 +148,8 @@ def _slots(obs: Observation, last: Observation, played: Int[Array, ""]) -> Obser
     return jax.tree.map(with_last, obs, last)
 
 
-def _sound(learner: QMixLearner, slots: Observation, steps) -> dict[str, Bool[Array, "n b"]]:
-    """Looked at before episodes are stored: there, where numbers are whole, a NaN would become one of them."""
+def _sound(learner: QMixLearner, slots: Observation, steps) -> dict[str, Array]:
+    """Of episodes [n, b], before they are stored: there, where numbers are whole, a NaN would become one of them."""
     _, _, reward, _, valid = steps
     reached = jnp.concatenate([jnp.ones_like(valid[:1]), valid])  # what a finished episode idles on is of no account
     finite = jnp.all(jnp.isfinite(slots.local), axis=(-2, -1))

@@ -8,9 +8,7 @@ because each piece ends on a whole iteration.
 
 import contextlib
 import math
-import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from prism_marl.programs import Programs
 from prism_marl.run_folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
 from prism_marl.sharing import role_layers
 from prism_marl.sinks import Monitor, Quiet, Rows
+from prism_marl.stopping import Stop, stop_signals
 from prism_marl.trainer import Trainer, TrainState
 from prism_marl.vector_trainer import VectorTrainer
 
@@ -44,7 +43,7 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
     experiment.validate()
     trainer = make_trainer(experiment)
     like = _check_memory(trainer)
-    with contextlib.closing(trainer), locked(folder), _stop_signals() as stop, full_memory_explained():
+    with contextlib.closing(trainer), locked(folder), stop_signals() as stop, full_memory_explained():
         write_config(experiment, folder)
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
@@ -63,13 +62,6 @@ def make_trainer(experiment: Experiment) -> Trainer:
         build = envs.host_builder(experiment.task, experiment.run.patience)
         return HostTrainer(experiment, build(), build)
     return Trainer(experiment, envs.make(experiment.task))
-
-
-@dataclass
-class Stop:
-    """Set by Ctrl-C or SIGTERM; looked at between pieces."""
-
-    asked: bool = False
 
 
 @dataclass
@@ -290,25 +282,3 @@ def _check_memory(trainer: Trainer) -> TrainState:
             "lower network.width or other sizes, or run.seeds"
         )
     return state
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C insists."""
-    stop = Stop()
-
-    def ask(number, frame):
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    try:
-        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever runs us handles signals
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

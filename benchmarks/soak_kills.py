@@ -1,6 +1,6 @@
 """Kill training again and again, continue it, and compare every byte with a run that was left alone.
 
-    python benchmarks/soak.py --kills 50 --out soak.json
+    python benchmarks/soak_kills.py --kills 50 --out soak.json
 
 Kills are aimed: the harness watches the run folder and the log from outside, stops the process with SIGSTOP when it
 sees what it waits for, looks again, and only then sends SIGKILL, so that the phase it reports is the phase that was

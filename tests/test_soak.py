@@ -1,0 +1,69 @@
+"""The short form of ``make soak``: training in a Python environment, killed while it trains with a second process at
+the door, and while it writes a checkpoint."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prism_marl import checkpoint
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def soak(monkeypatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import soak_kills as soak  # pyright: ignore[reportMissingImports]
+
+    return soak
+
+
+@pytest.fixture
+def family(soak) -> Any:
+    few = {"run.steps": "400", "run.eval_every": "50", "run.save_every": "1"}
+    return soak.Family("lbforaging/5x5-2p-1f", "fups", soak.EPISODES | few)
+
+
+def test_a_python_environment_survives_kills_at_aimed_moments(soak, family, tmp_path):
+    pytest.importorskip("lbforaging")
+    lives = soak.Soak("short", family, tmp_path, random.Random())
+    folder = tmp_path / "run-0"
+    with soak.alive(family.command(folder), folder, tmp_path / "log") as life:
+        while life.trained() < 4:
+            assert life.process.poll() is None, life.said()
+            time.sleep(0.01)
+        life.process.send_signal(signal.SIGSTOP)  # it keeps the lock, and the rival need not hurry
+        refused(family.command(folder))
+    lives.run(["checkpoint"])
+    assert lives.hits == {"checkpoint": 1} and lives.finished >= 1
+    assert json.loads((lives.reference / "machine.json").read_text())["deterministic"]
+
+
+def refused(command: list[str]) -> None:
+    """A second process in the same folder is sent away in one sentence."""
+    rival = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert rival.returncode == 1 and "in use by another process" in rival.stderr and "Traceback" not in rival.stderr
+
+
+def test_a_difference_is_found(soak, tmp_path):
+    for name in ("one", "other"):
+        checkpoint.save(tmp_path / name / "checkpoints", 1, {"x": np.arange(3)}, {})
+        (tmp_path / name / "eval.jsonl").write_text("{}\n")
+        (tmp_path / name / "timing.jsonl").write_text(name)
+    soak.difference(tmp_path / "one", tmp_path / "other")
+    checkpoint.save(tmp_path / "one" / "checkpoints", 2, {"x": np.arange(3).astype(np.int32)}, {})
+    with pytest.raises(soak.BrokenPromiseError, match="array x differs"):
+        soak.difference(tmp_path / "one", tmp_path / "other")
+    (tmp_path / "one" / "eval.jsonl").write_text("{ }\n")
+    with pytest.raises(soak.BrokenPromiseError, match=r"eval\.jsonl differs"):
+        soak.difference(tmp_path / "one", tmp_path / "other")
+    (tmp_path / "one" / "done").touch()
+    with pytest.raises(soak.BrokenPromiseError, match=r"files differ: .*done"):
+        soak.difference(tmp_path / "one", tmp_path / "other")
