@@ -209,7 +209,8 @@ def test_a_python_environment_that_gives_nonsense_ends_the_run_with_the_seed_and
     family = registry.Family("mine/<x>", (), "for tests", lambda variant: Mine(), host=True)
     monkeypatch.setitem(registry._FAMILIES, "mine", family)
     monkeypatch.setattr(Mine, "built", -1)  # the first is asked for its sizes only
-    experiment = small("mine/x", "fups", run__seeds="2", run__seed="7", run__steps="200", run__eval_every="100")
+    sizes = {"run__seeds": "2", "run__seed": "7", "run__steps": "200", "run__eval_every": "100"}
+    experiment = small("mine/x", "fups", run__patience="0", **sizes)
     folder = tmp_path / "run"
     with pytest.raises(UserError, match=r"^seed 8: reward is not finite at step \d+; .*'mine/x' gives such") as error:
         runner.run(experiment, folder)

@@ -159,19 +159,32 @@ def test_a_stop_between_two_checkpoints_saves_where_it_stands(reference, tmp_pat
     assert watcher.said[0] == "continuing from step 30" and same_result(folder, reference)
 
 
+@contextlib.contextmanager
+def unwritable(folder: Path) -> Iterator[str]:
+    """Nobody may write here: a read-only mount, or permissions, or an obstacle for root, who ignores permissions."""
+    lock = folder / ".lock"
+    with mounted(folder, "--bind", "-o", "ro", str(folder)) as real:
+        if real:
+            yield "Read-only file system"
+        elif os.geteuid():
+            lock.chmod(0o444)
+            folder.chmod(0o555)
+            yield "Permission denied"
+            folder.chmod(0o755)
+        else:
+            lock.unlink()
+            lock.mkdir()
+            yield "Is a directory"
+            lock.rmdir()
+            lock.touch()
+
+
 def test_a_folder_that_can_only_be_read_is_one_sentence_and_can_still_be_looked_at(folder, capsys):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with mounted(folder, "--bind", "-o", "ro", str(folder)) as real:
-        if not real:
-            assert os.geteuid(), "root ignores permissions and may not mount here: run as another user"
-            folder.chmod(0o555)
-        try:
-            stopped(folder, r"cannot be used \((Read-only file system|Permission denied)\); .*choose another --out")
-            assert run_folder.load_experiment(folder) == experiment()
-            assert cli.main(["report", str(folder), "--out", str(folder.parent / "page.html")]) == 0
-        finally:
-            if not real:
-                folder.chmod(0o755)
+    with unwritable(folder) as why:
+        stopped(folder, rf"cannot be used \({why}\); .*choose another --out")
+        assert run_folder.load_experiment(folder) == experiment()
+        assert cli.main(["report", str(folder), "--out", str(folder.parent / "page.html")]) == 0
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

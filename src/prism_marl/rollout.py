@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.learners.qmix import Episode, QMixLearner
 from prism_marl.networks.recurrent import RecurrentAgent
