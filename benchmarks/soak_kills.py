@@ -152,8 +152,10 @@ def alive(command: list[str], folder: Path, log: Path) -> Iterator[Life]:
             life.process.wait()
 
 
-def strike(life: Life, ready: Callable[[], bool], pause: float = 0.0) -> bool:
-    """Wait for a moment and kill; False if the process came to its own end before."""
+def strike(
+    life: Life, ready: Callable[[], bool], pause: float = 0.0, meanwhile: Callable[[], object] = lambda: None
+) -> bool:
+    """Wait for a moment, stop, do something meanwhile, and kill; False if the process came to its own end before."""
     while life.process.poll() is None:
         if time.monotonic() - life.started > PATIENCE:
             raise BrokenPromiseError(f"a life hangs: {life.said()[-500:]}")
@@ -165,6 +167,7 @@ def strike(life: Life, ready: Callable[[], bool], pause: float = 0.0) -> bool:
         if not pause and not ready():  # it was over before the signal came
             life.process.send_signal(signal.SIGCONT)
             continue
+        meanwhile()
         life.process.kill()
         return life.process.wait() == -signal.SIGKILL
     return False
@@ -181,6 +184,7 @@ class Soak:
     hits: Counter[str] = field(default_factory=Counter)
     finished: int = 0
     seconds: float = 30.0  # of a whole life
+    meanwhile: Callable[[], object] = lambda: None  # done while a life is stopped, before it is killed
 
     def run(self, phases: list[str]) -> None:
         """One kill for each phase, then the end, and a comparison with the run that was left alone."""
@@ -204,7 +208,7 @@ class Soak:
             else:
                 ahead, pause = self.random.randint(1, 3), self.random.choice([0.0, self.random.uniform(0, 0.5)])
                 pause = pause if phase in ("compile", "chunk") else 0.0
-                hit = strike(life, lambda: life.in_phase(phase, ahead), pause)
+                hit = strike(life, lambda: life.in_phase(phase, ahead), pause, self.meanwhile)
         if life.process.returncode not in (0, -signal.SIGKILL):
             raise BrokenPromiseError(f"{self.name}: a life ended with {life.process.returncode}: {life.said()[-1000:]}")
         self.hits[phase] += hit

@@ -1,9 +1,13 @@
 """Numbers that are not finite: noticed where they appear, named, kept away from checkpoints and from other seeds."""
 
+import contextlib
 import dataclasses
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -240,15 +244,28 @@ def test_what_a_python_environment_gives_is_looked_at_before_it_is_rounded(monke
 # Memory and order.
 
 
+@contextlib.contextmanager
+def little_memory(spare: int) -> Iterator[None]:
+    """This process gets no more than so many further bytes, however generous the system is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def test_memory_that_runs_out_is_explained(tmp_path, monkeypatch):
-    """More than any machine can address, so that the allocation itself must fail."""
-    sizes = {"run__seeds": "4096", "learner__buffer": str(2**31 - 1)}
-    experiment = small("lbf/4x4-2p-1f", "fups", **sizes)
-    with pytest.raises(UserError, match=r"replay needs \d+\.\d GiB, \d+\.\d GiB are free: lower learner\.buffer"):
+    """Sixty gigabytes for a process that may have four: the allocation itself must fail."""
+    experiment = small("roles/2", "fups", learner__buffer=str(2**31 - 1))
+    monkeypatch.setattr(runner, "free_bytes", lambda: 4 * 2**30)
+    with pytest.raises(UserError, match=r"replay needs \d+\.\d GiB, 4\.0 GiB are free: lower learner\.buffer"):
         runner.run(experiment, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     monkeypatch.setattr(runner, "free_bytes", lambda: None)  # a device that does not tell
-    with pytest.raises(UserError, match=r"memory of the device .* ran out; .* lower run\.seeds, run\.envs") as error:
+    words = r"memory of the device .* ran out; .* lower run\.seeds, run\.envs"
+    with little_memory(4 * 2**30), pytest.raises(UserError, match=words) as error:
         runner.run(experiment, tmp_path / "run")
     assert error.value.code == 1 and "\n" not in str(error.value)
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), machine.full_memory_explained():

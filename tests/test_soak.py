@@ -1,11 +1,9 @@
-"""The short form of ``make soak``: training in a Python environment, killed while it trains with a second process at
-the door, and while it writes a checkpoint."""
+"""The short form of ``make soak``: training in a Python environment, killed while it writes a checkpoint and a second
+process is at the door."""
 
 import json
 import random
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +29,10 @@ def family(soak) -> Any:
     return soak.Family("lbforaging/5x5-2p-1f", "fups", soak.EPISODES | few)
 
 
-def test_a_python_environment_survives_kills_at_aimed_moments(soak, family, tmp_path):
+def test_a_python_environment_survives_a_kill_at_an_aimed_moment(soak, family, tmp_path):
     pytest.importorskip("lbforaging")
-    lives = soak.Soak("short", family, tmp_path, random.Random())
-    folder = tmp_path / "run-0"
-    with soak.alive(family.command(folder), folder, tmp_path / "log") as life:
-        while life.trained() < 4:
-            assert life.process.poll() is None, life.said()
-            time.sleep(0.01)
-        life.process.send_signal(signal.SIGSTOP)  # it keeps the lock, and the rival need not hurry
-        refused(family.command(folder))
+    rival = family.command(tmp_path / "run-0")
+    lives = soak.Soak("short", family, tmp_path, random.Random(), meanwhile=lambda: refused(rival))
     lives.run(["checkpoint"])
     assert lives.hits == {"checkpoint": 1} and lives.finished >= 1
     assert json.loads((lives.reference / "machine.json").read_text())["deterministic"]
@@ -48,8 +40,8 @@ def test_a_python_environment_survives_kills_at_aimed_moments(soak, family, tmp_
 
 def refused(command: list[str]) -> None:
     """A second process in the same folder is sent away in one sentence."""
-    rival = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert rival.returncode == 1 and "in use by another process" in rival.stderr and "Traceback" not in rival.stderr
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 1 and "in use by another process" in found.stderr and "Traceback" not in found.stderr
 
 
 def test_a_difference_is_found(soak, tmp_path):
