@@ -61,11 +61,11 @@ def same_result(folder: Path, reference: Path) -> bool:
     return rows and same_arrays(final_state(folder), final_state(reference)) and (folder / "done").exists()
 
 
-def stopped(folder: Path, words: str, watcher: Watcher | None = None, **changes: str) -> str:
+def stopped(folder: Path, words: str, watcher: Watcher | None = None, code: int = 1, **changes: str) -> str:
     """The sentence with which a run ends, which must have these words and nothing of a traceback."""
     with pytest.raises(UserError, match=words) as error:
         runner.run(experiment(**changes), folder, watcher)
-    assert error.value.code == 1 and "\n" not in str(error.value) and not (folder / "done").exists()
+    assert error.value.code == code and "\n" not in str(error.value) and not (folder / "done").exists()
     return str(error.value)
 
 
@@ -160,29 +160,32 @@ def test_a_stop_between_two_checkpoints_saves_where_it_stands(reference, tmp_pat
 
 
 @contextlib.contextmanager
-def unwritable(folder: Path) -> Iterator[str]:
-    """Nobody may write here: a read-only mount, or permissions, or an obstacle for root, who ignores permissions."""
+def unwritable(folder: Path) -> Iterator[tuple[str, int]]:
+    """Nobody may write here: a read-only mount, or permissions, or an obstacle for root, who ignores permissions.
+
+    Yields the reason and the exit code: a disk is the machine's fault, the wrong place is the user's.
+    """
     lock = folder / ".lock"
     with mounted(folder, "--bind", "-o", "ro", str(folder)) as real:
         if real:
-            yield "Read-only file system"
+            yield "Read-only file system", 1
         elif os.geteuid():
             lock.chmod(0o444)
             folder.chmod(0o555)
-            yield "Permission denied"
+            yield "Permission denied", 2
             folder.chmod(0o755)
         else:
             lock.unlink()
             lock.mkdir()
-            yield "Is a directory"
+            yield "Is a directory", 2
             lock.rmdir()
             lock.touch()
 
 
 def test_a_folder_that_can_only_be_read_is_one_sentence_and_can_still_be_looked_at(folder, capsys):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with unwritable(folder) as why:
-        stopped(folder, rf"cannot be used \({why}\); .*choose another --out")
+    with unwritable(folder) as (why, code):
+        stopped(folder, rf"cannot be used \({why}\); .*choose another --out", code=code)
         assert run_folder.load_experiment(folder) == experiment()
         assert cli.main(["report", str(folder), "--out", str(folder.parent / "page.html")]) == 0
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
