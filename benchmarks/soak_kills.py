@@ -3,9 +3,10 @@
     python benchmarks/soak_kills.py --kills 50 --out soak.json
 
 Kills are aimed: the harness watches the run folder and the log from outside, stops the process with SIGSTOP when it
-sees what it waits for, looks again, and only then sends SIGKILL, so that the phase it reports is the phase that was
-hit. The kills called "anywhere" come at a random time after the start instead. A run that ends before its turn is
-compared at once and another begins. The reports of finished runs are killed while the page is being written.
+sees what it waits for, looks again, and only then sends SIGKILL, so that an evaluation or a checkpoint that it reports
+is one that was hit. Half of those aimed at compiling or at a chunk come up to half a second later, without a second
+look, to fall on other places; those called "anywhere" come at a random time after the start. A run that ends before its
+turn is compared at once and another begins. Reports are killed while the page is being written.
 """
 
 import argparse
