@@ -16,10 +16,10 @@ from prism_marl.envs.mamujoco import camera
 from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
+from prism_marl.page_data import load_study, page_data
 from prism_marl.presets import preset
 from prism_marl.recordings import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
-from prism_marl.report import page_data, render_page
-from prism_marl.results import load_runs
+from prism_marl.report import render_page
 
 SMALL = {
     "network.width": "8",
@@ -90,13 +90,13 @@ def test_eval_writes_a_film_and_prints_pictures(run, loaded, tmp_path, capsys):
 
 def test_the_page_shows_the_episode_and_stays_small(run):
     held = json.loads((run / "replays" / "seed-0.json").read_text())
-    (run_data,) = page_data(load_runs([run]))["runs"]
+    (run_data,) = page_data(load_study([run]), {})["runs"]
     (replay,) = run_data["replays"]
     assert len(replay["frames"]) == len(held["frames"]) > 3
     assert all(np.isfinite(shape[1:4]).all() for frame in replay["frames"] for shape in frame["shapes"])
     if (run / "done").exists():
         assert run_data["curves"]["return"]["x"][0] == 0 and run_data["spectra"]["layers"] and not run_data["notes"]
-    assert len(render_page(load_runs([run]))) < 1_500_000
+    assert len(render_page(load_study([run]))) < 1_500_000
 
 
 def test_a_camera_is_refused_where_there_is_none_or_nothing_to_film_into(run, capsys):

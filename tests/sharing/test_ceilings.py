@@ -67,7 +67,8 @@ def _training(experiment: Experiment):
         clusters = state.seeds.learner.online.agent.clusters
         return returns, jnp.arange(AGENTS)[None] if clusters is None else clusters
 
-    return jax.jit(run)
+    quickly = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return jax.jit(run).lower().compile(quickly)
 
 
 @pytest.mark.parametrize("method", METHODS)
