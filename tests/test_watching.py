@@ -58,8 +58,8 @@ def begun(experiment: Experiment, folder: Path) -> Path:
     (folder / "config.json").write_text(experiment.to_json())
     trainer = runner.make_trainer(experiment)
     state = trainer.init()
-    with contextlib.closing(checkpoint.Writer(folder / "checkpoints")) as writer:
-        writer.save(0, trainer.packed(state), {})
+    with contextlib.closing(checkpoint.Writer(folder / "checkpoints", run_folder.owner(folder))) as writer:
+        writer.save(0, checkpoint.flatten(trainer.packed(state)), {})
     scenes, total = trainer.watch(state, seed=0, number=0)
     run_folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
     return folder

@@ -93,7 +93,7 @@ def test_action_nodes_are_masked_only_to_the_letter(literal):
 
 def test_masks_survive_save_and_load(agent, tmp_path):
     writer = checkpoint.Writer(tmp_path)
-    writer.save(1, agent, {})
+    writer.save(1, checkpoint.flatten(agent), {})
     writer.close()
     like = jax.eval_shape(lambda: recurrent_agent(SNP(ratio=0.3), **SIZES, key=jax.random.key(9)))
     found = checkpoint.load_newest(tmp_path, like)
