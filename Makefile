@@ -6,10 +6,12 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test lint bench learn soak lock clean
 
+# The lock holds every package, so pip must not look for others (`--no-deps`): an older pip asked for `name[extra]` takes the
+# newest release it finds instead of the locked one, and refuses it.
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism-marl needs Python 3.11 or newer: set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
