@@ -55,10 +55,10 @@ def test_a_killed_worker_is_replaced_and_every_row_is_there(tmp_path, undisturbe
     )
     assert done.returncode == 0, done.stderr
     lines = [line.partition(" ")[2] for line in done.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d ", line)]
-    # A busy machine may take another worker's life as well: lines repeat then, and what ends is the same.
-    assert {line.partition(":")[0] for line in lines} >= {
+    changes = [line.partition(":")[0] for line in lines if not re.match("running .*:", line)]  # once a minute: how far
+    assert sorted(changes) == sorted(
         f"{state} roles/2 fups run.seed={seed}" for state in ("running", "finished") for seed in (5, 6)
-    }
+    )
     told = read_progress(first)
     assert len(killed) == 2 and 8 <= killed[1] < 62 and told is not None and told.pid != killed[0]
     assert [row["evaluation"] for row in rows_of(first)] == [n for n in range(31) for _ in range(2)] and is_finished(

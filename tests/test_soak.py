@@ -30,7 +30,6 @@ def family(soak) -> Any:
 
 
 def test_a_python_environment_survives_a_kill_at_an_aimed_moment(soak, family, tmp_path):
-    pytest.importorskip("lbforaging")
     rival = family.command(tmp_path / "run-0")
     lives = soak.Soak("short", family, tmp_path, random.Random(), meanwhile=lambda: refused(rival))
     lives.run(["checkpoint"])

@@ -182,7 +182,6 @@ def test_overlap_lags_by_one_interval_and_does_not_depend_on_where_it_is_cut():
 
 def test_a_robot_continues_where_it_stood():
     """Hopper falls early, so episodes begin inside the stretch that is cut; its physics counts in float64."""
-    pytest.importorskip("mujoco")
     robot = functools.partial(tiny, "fups", task="mamujoco/hopper-3x1", learner__n_step="3")
     whole = advanced(robot(), [60])
     assert whole["simulator.states"].dtype == np.float64 and whole["seeds.replay.storage.state"].any()

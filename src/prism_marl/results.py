@@ -27,9 +27,9 @@ from prism_marl.recordings import (
     number,
     read_json,
 )
+from prism_marl.sinks import BOOKKEEPING
 
 _BEFORE_A_RUN = {".lock", "log.txt"}  # what a folder may hold whose experiment failed before it began
-_BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _seed_curves(rows: list[dict[str, Any]], name: str, notes: list[str]) -> tup
     for seed, table in sorted(by_seed.items()):
         ordered = list(dict(sorted(table.values(), key=lambda pair: pair[0])).items())  # one row per step
         steps = np.array([step for step, _ in ordered])
-        curves.append(SeedCurve(seed, steps, _columns([row for _, row in ordered], skip=_BOOKKEEPING)))
+        curves.append(SeedCurve(seed, steps, _columns([row for _, row in ordered], skip=BOOKKEEPING)))
     return tuple(curves)
 
 

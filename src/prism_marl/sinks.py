@@ -16,6 +16,8 @@ from rich.text import Text
 
 from prism_marl.errors import UserError
 
+BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
+
 
 class Rows:
     """An append-only file of JSON lines that knows what it holds, so that a resumed run can tell whether rows were lost

@@ -5,6 +5,7 @@ extra, loaded when it is asked for; none changes a number or the name of a folde
 a tracker that does so was asked for by its name.
 """
 
+import abc
 import contextlib
 import importlib
 import json
@@ -15,13 +16,12 @@ from typing import Any, ClassVar
 
 from prism_marl.errors import UserError, nearest
 from prism_marl.experiment import Experiment
-from prism_marl.sinks import Monitor, Quiet, Several
+from prism_marl.sinks import BOOKKEEPING, Monitor, Quiet, Several
 
 FILES = ("eval", "train")
-BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
 
 
-class Tracker(Quiet):
+class Tracker(Quiet, abc.ABC):
     """Hears of every evaluation once. Your own is a subclass with ``evaluation`` and a line in ``SINKS``."""
 
     package: ClassVar[str]  # what must be installed
@@ -47,9 +47,9 @@ class Tracker(Quiet):
                     self._read[name] += len(line)
                     yield json.loads(line)
 
+    @abc.abstractmethod
     def evaluation(self, number: int, rows: list[tuple[str, dict[str, Any]]]) -> None:
         """All rows of one evaluation, each with the file it stands in."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Nothing more will come."""

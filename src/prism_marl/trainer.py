@@ -155,14 +155,14 @@ class Trainer:
 
     def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
         """One greedy episode as drawings and its return; no drawings where the environment has none."""
-        draw = getattr(self.env, "scene", None)
-        if draw is None:
+        drawn = getattr(self.env, "scene", None)
+        if drawn is None:
             return [], 0.0
         agent = seed_of(state.seeds.learner.online.agent, seed)
         key = self._watch_key(seed, number)
         states, summary, length = jax.device_get(_watch(self.env, self.learner, agent, key))
         frames = [jax.tree.map(lambda leaf, t=t: leaf[t], states) for t in range(int(length) + 1)]
-        return [draw(frame) for frame in frames], float(summary.returns[0])
+        return [drawn(frame) for frame in frames], float(summary.returns[0])
 
     def _watch_key(self, seed: int, number: int) -> Key[Array, ""]:
         return jax.random.fold_in(jax.random.key(self.experiment.run.seed + seed), number)

@@ -37,13 +37,14 @@ class Learning:
         def one(key) -> SeedState:
             key_learner, key_train = jax.random.split(key)
             state = learner.init(key_learner)
+            metrics = self._metrics(state)
             return SeedState(
                 learner=state,
                 replay=replay.empty(learner.empty_transition(), settings.buffer),
                 key=key_train,
                 steps=jnp.zeros((), jnp.int32),
-                sums={name: jnp.zeros(()) for name in self._metrics(state)},
-                faults=none_yet([*self._metrics(state), "gradient"]),
+                sums={name: jnp.zeros(()) for name in metrics},
+                faults=none_yet([*metrics, "gradient"]),
             )
 
         return draw(one, jax.vmap(jax.random.key)(numbers))

@@ -362,7 +362,7 @@ def test_processes_move_rows_with_the_same_bits_as_threads(variant: str):
 
 def test_many_cores_are_used_by_processes_and_few_by_threads(monkeypatch):
     for number, cores, kind in ((12, 2, Pool), (3, 9, Pool), (12, 9, Processes)):
-        monkeypatch.setattr(robots_module, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(robots_module, "usable_cores", lambda cores=cores: cores)
         env = Robots(ROBOTS["hopper-3x1"], number)
         assert isinstance(env._workers, kind)
         env.close()

@@ -3,12 +3,12 @@
 import functools
 
 from prism_marl.paper.panels import curve_drawing
-from prism_marl.paper.target import Curve, Target, as_reference, battle, method_curve
+from prism_marl.paper.target import Curve, Target, ablation_tasks, as_reference, method_curve
 
 
 def _curves(real: bool) -> tuple[Curve, ...]:
     made = []
-    for task in (battle("terran", real), "mamujoco/ant-4x2"):
+    for task in ablation_tasks(real):
         made += [method_curve(task, method) for method in ("fups_id", "fups_id_svd")]
         made.append(as_reference(method_curve(task, "prism")))
     return tuple(made)

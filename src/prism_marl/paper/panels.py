@@ -1,5 +1,7 @@
 """Learning curves in panels with one legend, and the numbers behind them."""
 
+from dataclasses import replace
+
 import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
@@ -8,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from prism_marl.paper.numbers import final_rows, improvement_rows
-from prism_marl.paper.target import Curve, Drawing, Gathered
-from prism_marl.plots import STYLE
+from prism_marl.paper.target import Curve, Drawing, Gathered, as_reference
+from prism_marl.plots import DASHES, STYLE
 from prism_marl.results import Run, on_common_grid
 from prism_marl.stats import bootstrap_interval
 
@@ -80,6 +82,14 @@ def _draw_panel(axis: Axes, panel: str, lines: list[tuple[Curve, Run]]) -> bool:
     axis.xaxis.set_major_formatter(FuncFormatter(short_number))
     axis.set_xlim(left=0)
     return True
+
+
+def variation(base: Curve, option: str, value: float, label: str, place: int, count: int) -> Curve:
+    """Prism with one field changed, the ``place``-th of ``count`` values; the paper's own value is the reference."""
+    curve = replace(base, label=label, experiment=base.experiment.with_option(option, str(value)))
+    if curve.experiment == base.experiment:
+        return as_reference(replace(curve, label=f"{label} (Prism)"))
+    return replace(curve, colour=ramp(place, count), dashes=DASHES[1 + place % 2])
 
 
 def ramp(place: int, count: int) -> str:

@@ -1,11 +1,9 @@
 """How strongly diversity and orthogonality are asked for: none, half, once, twice, ten times the paper's weights."""
 
 import functools
-from dataclasses import replace
 
-from prism_marl.paper.panels import curve_drawing, ramp
-from prism_marl.paper.target import Curve, Target, as_reference, battle, method_curve
-from prism_marl.plots import DASHES
+from prism_marl.paper.panels import curve_drawing, variation
+from prism_marl.paper.target import Curve, Target, ablation_tasks, method_curve
 
 TIMES = (0.0, 0.5, 1.0, 2.0, 10.0)
 TERMS = {"diversity": "diversity", "ortho": "orthogonality"}  # field to words
@@ -16,19 +14,11 @@ def _curves(real: bool) -> tuple[Curve, ...]:
     """A row of panels for each term; the line of factor one is Prism itself and the same run in both."""
     made = []
     for term, name in TERMS.items():
-        for task in (battle("terran", real), "mamujoco/ant-4x2"):
+        for task in ablation_tasks(real):
             for place, factor in enumerate(TIMES):
                 base = method_curve(task, "prism", group=name, essential=factor in MAIN)
                 weight = factor * getattr(base.experiment.sharing, term)
-                curve = replace(
-                    base,
-                    label=f"{factor:g} × weight",
-                    experiment=base.experiment.with_option(f"sharing.{term}", str(weight)),
-                )
-                if factor == 1:
-                    made.append(as_reference(replace(curve, label=f"{curve.label} (Prism)")))
-                else:
-                    made.append(replace(curve, colour=ramp(place, len(TIMES)), dashes=DASHES[1 + place % 2]))
+                made.append(variation(base, f"sharing.{term}", weight, f"{factor:g} × weight", place, len(TIMES)))
     return tuple(made)
 
 

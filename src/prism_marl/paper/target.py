@@ -80,6 +80,11 @@ def as_reference(curve: Curve) -> Curve:
     return replace(curve, reference=True)
 
 
+def ablation_tasks(real: bool) -> tuple[str, str]:
+    """Where the paper takes Prism apart: a battle and a robot."""
+    return battle("terran", real), "mamujoco/ant-4x2"
+
+
 def battle(race: str, real: bool) -> str:
     """A SMACv2 map: the game itself, or our battle with the same units, observations and rewards."""
     return f"{'smacv2' if real else 'skirmish'}/{race}_5_vs_5"

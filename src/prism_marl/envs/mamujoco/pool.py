@@ -4,7 +4,6 @@ Every thread has one workspace of the engine; what belongs to a row is copied in
 the core's cache, and a batch needs memory for its states alone.
 """
 
-import os
 import queue
 import threading
 import weakref
@@ -41,11 +40,6 @@ class Pool:
     def close(self) -> None:
         """Send the helpers home; also happens when nobody refers to the pool any more."""
         self._stop()
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _work(workspace: Any, job: Job, rows: Iterator[int]) -> BaseException | None:

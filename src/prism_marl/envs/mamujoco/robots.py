@@ -10,13 +10,14 @@ import numpy as np
 
 from prism_marl.envs.mamujoco.drawing import Drawing
 from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
-from prism_marl.envs.mamujoco.pool import Pool, cores
+from prism_marl.envs.mamujoco.pool import Pool
 from prism_marl.envs.mamujoco.processes import Processes, SharedRows
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.stepping import stepper
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
+from prism_marl.machine import usable_cores
 from prism_marl.types import EnvSpec, Observation, Step
 
 MOST_THREADS = 8  # from here on threads wait for Python's lock more than they work (docs/speed.md)
@@ -37,8 +38,8 @@ class Robots:
         self._seconds = self.model.opt.timestep * self._rules.frames
         self._body: int | None = self.model.body(self._rules.body).id if self._rules.body else None
         self._layout, places, size = row_layout(self.engine, self.model)
-        if threads is None and processes is None and os.name == "posix" and min(number, cores()) > MOST_THREADS:
-            processes = cores() - 1  # one core is left to the learner
+        if threads is None and processes is None and os.name == "posix" and min(number, usable_cores()) > MOST_THREADS:
+            processes = usable_cores() - 1  # one core is left to the learner
         shared = SharedRows(number, size) if processes else None
         self._states = shared.states if shared else np.zeros((number, size))
         self._rows = list(self._states)
@@ -122,6 +123,6 @@ class Robots:
             crew = Processes(self.engine, self.model, shared, min(number, processes), **how)
             self._workers, self._move = crew, crew.step
             return
-        workspaces = [self.engine.MjData(self.model) for _ in range(min(number, threads or cores()))]
+        workspaces = [self.engine.MjData(self.model) for _ in range(min(number, threads or usable_cores()))]
         pool, advance = Pool(workspaces), stepper(self.engine, self.model, self._states, self._reached, **how)
         self._workers, self._move = pool, lambda: pool.run(advance, number)
