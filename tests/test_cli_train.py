@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -10,7 +11,6 @@ from prism_marl import checkpoint, cli, config
 from prism_marl.commands import demo, eval, train
 from prism_marl.commands.arguments import Arguments
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment
 from prism_marl.presets import preset
 from prism_marl.sharing import METHODS
 from tiny import foraging, record
@@ -121,12 +121,13 @@ def test_options_lists_every_field_with_its_meaning(prism_marl, method):
 
 
 def test_short_options_set_the_run(monkeypatch, prism_marl, tmp_path):
-    seen: list[Experiment] = []
-    monkeypatch.setattr(train, "run_experiment", lambda experiment, folder, bar: seen.append((experiment, folder)))
+    seen: list[tuple] = []
+    monkeypatch.setattr(train, "run_experiment", lambda *arguments: seen.append(arguments))
     words = ["--steps", "3e3", "--seeds", "2", "--seed", "1_0", "--envs", "4", "--eval-every", "7"]
     code, _, err = prism_marl("train", LBF, *words, "--eval-episodes", "8", "--width", "9", "--run.seeds", "3")
     assert code == 0, err
-    experiment, folder = seen[0]
+    experiment, folder, _, cache = seen[0]
+    assert cache == Path(os.environ["PRISM_MARL_CACHE"])
     run = experiment.run
     assert (run.steps, run.seeds, run.seed, run.envs, run.eval_every, run.eval_episodes) == (3000, 3, 10, 4, 7, 8)
     assert experiment.network.width == 9

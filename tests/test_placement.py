@@ -39,11 +39,12 @@ programs.Programs._compile = watched
 
 whole, cut = map(Path, sys.argv[2:])
 experiment = load_experiment(Path(sys.argv[1]))
-runner.run(experiment, whole, Notes())
+runner.run(experiment, whole, Notes(), whole.parent)
 assert devices == {(2, 1)}, devices
 shutil.copytree(whole, cut)
 checkpoint.paths(cut / "checkpoints")[0].unlink()
-runner.run(experiment, cut, Notes())
+runner.run(experiment, cut, Notes(), whole.parent)
+assert not (whole.parent / "lowered").exists()  # programs for several devices are not kept
 """
 
 

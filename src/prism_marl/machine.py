@@ -97,19 +97,21 @@ def full_memory_explained() -> Iterator[None]:
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
-def configure_jax(*, deterministic: bool = False) -> None:
+def configure_jax(*, deterministic: bool = False) -> Path | None:
     """Full float32 products on every device, as the reference implementations have them (a GPU would otherwise round
-    their inputs to TF32), and compiled programs kept between starts: ``PRISM_MARL_CACHE`` says where, empty for not.
-    ``deterministic`` makes a GPU add up in the same order every time; a CPU does so anyway. It must come before the
-    first use of a device, which is when XLA reads its flags."""
+    their inputs to TF32), and programs kept between starts, in the folder that is returned: ``PRISM_MARL_CACHE`` says
+    where, empty for not. ``deterministic`` makes a GPU add up in the same order every time; a CPU does so anyway. It
+    must come before the first use of a device, which is when XLA reads its flags."""
     if deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
     jax.config.update("jax_default_matmul_precision", "highest")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla"
     folder = os.environ.get("PRISM_MARL_CACHE", str(default))
-    if folder:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    if not folder:
+        return None
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return None if "://" in folder else Path(folder)  # JAX can keep its own in a bucket
 
 
 def _commit() -> str | None:

@@ -1,15 +1,17 @@
 """The compiled parts of one run: each compiled once, ahead of time, so that compilation never hides in a speed."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
+from prism_marl.kept_programs import Shelf
 from prism_marl.sinks import Monitor
-from prism_marl.trainer import Trainer
+from prism_marl.trainer import Trainer, TrainState
 
-DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given
+DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given and return the next
 
 
 @dataclass
@@ -18,14 +20,16 @@ class Programs:
 
     trainer: Trainer
     monitor: Monitor
+    like: TrainState  # shapes only
     places: Any = None  # of the state's arrays, where there are several devices
+    shelf: Shelf | None = None  # programs of earlier starts
     seconds: float = 0.0
     compiled: dict[str, Any] = field(default_factory=dict)
 
     def init(self) -> Any:
         """Fresh state. It compiles on the way, and drawing itself is a matter of milliseconds, so all of it counts."""
         started = time.perf_counter()
-        state = jax.block_until_ready(self.trainer.init())
+        state = jax.block_until_ready(self.trainer.init(self._draw))
         self.seconds += time.perf_counter() - started
         return state
 
@@ -55,8 +59,21 @@ class Programs:
             program = functions[name]
             self.trainer.warm(name, arguments[0])
         else:
-            donated, places = ((0,), self.places) if name in DONATED else ((), None)
-            compiled = jax.jit(functions[name], donate_argnums=donated, out_shardings=places)
-            program = compiled.lower(*arguments).compile()
+            like = arguments[0] if name in DONATED else None
+            program = self._built(name, functions[name], arguments, like)
         self.seconds += time.perf_counter() - started
         return program
+
+    def _draw(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        like = self.like.seeds if name == "networks" else None
+        return self._built(name, function, arguments, like)(*arguments)
+
+    def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], like: Any) -> Any:
+        donated = name in DONATED
+        if self.shelf and self.places is None:
+            program = self.shelf.program(name, function, arguments, donate=donated, like=like)
+            if program is not None:
+                return program
+        places = self.places if donated else None
+        compiled = jax.jit(function, donate_argnums=(0,) if donated else (), out_shardings=places)
+        return compiled.lower(*arguments).compile()

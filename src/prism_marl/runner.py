@@ -23,6 +23,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
 from prism_marl.faults import Fault, broken_weights, explained, first_fault
 from prism_marl.host_trainer import HostTrainer
+from prism_marl.kept_programs import open_shelf
 from prism_marl.machine import free_bytes, full_memory_explained
 from prism_marl.placement import seed_places
 from prism_marl.programs import Programs
@@ -38,8 +39,9 @@ MOST_SPECTRA = 1_000  # files, evenly spaced over a run, and the last; a page sh
 ROW_FILES = ("eval", "train", "timing")
 
 
-def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) -> Path:
-    """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder."""
+def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, cache: Path | None = None) -> Path:
+    """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder. ``cache`` is where
+    lowered programs are kept for the next start."""
     experiment.validate()
     trainer = make_trainer(experiment)
     like = _check_memory(trainer)
@@ -48,7 +50,7 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None) ->
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
-            programs = Programs(trainer, monitor, seed_places(trainer, like, monitor))
+            programs = Programs(trainer, monitor, like, seed_places(trainer, like, monitor), open_shelf(cache, trainer))
             _Session(trainer, folder, monitor, stop, writer, like, programs).run()
     return folder
 

@@ -22,7 +22,7 @@ from prism_marl.replay import Replay
 from prism_marl.rollout import Summary, play, seed_of, watch
 from prism_marl.sharing import role_layers
 from prism_marl.sharing.base import Sharing
-from prism_marl.sharing.host_svd import draw
+from prism_marl.sharing.host_svd import Call, call_now, draw
 from prism_marl.types import Env
 
 SEEDS = "seeds"  # name of the axis along which seeds train side by side
@@ -66,10 +66,10 @@ class Trainer:
     def learner(self) -> QMixLearner:
         return self.settings.learner(self.experiment.sharing, self.env.spec, self.experiment.network.width)
 
-    def init(self) -> TrainState:
+    def init(self, call: Call = call_now) -> TrainState:
         """Fresh state of all seeds."""
         keys = jax.vmap(jax.random.key)(self._numbers())
-        return TrainState(draw(self._init_seed, keys), *[jnp.zeros((), jnp.int32) for _ in range(4)])
+        return TrainState(draw(self._init_seed, keys, call), *[jnp.zeros((), jnp.int32) for _ in range(4)])
 
     def _numbers(self) -> Int[Array, " seeds"]:
         run = self.experiment.run

@@ -9,11 +9,18 @@ from types import ModuleType
 
 from prism_marl.errors import UserError
 
+PREFIX = "prism_marl_user_"  # of the names that such modules get
+
+
+def any_loaded() -> bool:
+    """Whether code of the user's takes part in this process."""
+    return any(name.startswith(PREFIX) for name in sys.modules)
+
 
 def load_file(path: Path) -> ModuleType:
     """Execute a Python file once and return it as a module."""
     path = path.resolve()
-    name = f"prism_marl_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

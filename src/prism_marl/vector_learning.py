@@ -10,7 +10,7 @@ from prism_marl import replay
 from prism_marl.acting import Plain, plain
 from prism_marl.faults import all_finite, none_yet, noted, noted_values
 from prism_marl.learners.matd3 import MATD3Learner
-from prism_marl.sharing.host_svd import draw
+from prism_marl.sharing.host_svd import Call, call_now, draw
 from prism_marl.trainer import SeedState
 from prism_marl.transitions import NStep, Transition, distinct
 
@@ -30,7 +30,7 @@ class Learning:
         """Environment steps of every seed between two rounds of updates."""
         return self.learner.settings.train_interval * self.envs
 
-    def init(self, numbers: Int[Array, " n"]) -> SeedState:
+    def init(self, numbers: Int[Array, " n"], call: Call = call_now) -> SeedState:
         """Fresh networks and empty rings. The keys never change: counters tell their uses apart."""
         learner, settings = self.learner, self.learner.settings
 
@@ -47,7 +47,7 @@ class Learning:
                 faults=none_yet([*metrics, "gradient"]),
             )
 
-        return draw(one, jax.vmap(jax.random.key)(numbers))
+        return draw(one, jax.vmap(jax.random.key)(numbers), call)
 
     def _metrics(self, state) -> list[str]:
         def both(state):

@@ -26,6 +26,7 @@ from prism_marl.envs.vector import VectorEnv
 from prism_marl.learners.matd3 import MATD3, MATD3Learner
 from prism_marl.rollout import seed_of
 from prism_marl.sharing.cluster import RECORDS
+from prism_marl.sharing.host_svd import Call, call_now
 from prism_marl.trainer import SeedState, Trainer, TrainState
 from prism_marl.vector_learning import Learning
 from prism_marl.vector_rollout import EVALUATION, FIRST, WATCHING, collect, draw, episode_seeds, first_ended, play
@@ -72,11 +73,11 @@ class VectorTrainer(Trainer):
         run = self.experiment.run
         return range(run.seed, run.seed + run.seeds)
 
-    def init(self) -> VectorState:
+    def init(self, call: Call = call_now) -> VectorState:
         """Fresh state of all seeds."""
         starts = episode_seeds(FIRST, self._seeds, 0, (self.experiment.run.envs,)).reshape(-1)
         self.env.reset(np.arange(self.env.number), starts)
-        seeds = self._learning.init(self._numbers())
+        seeds = self._learning.init(self._numbers(), call)
         zeros = [jnp.zeros((), jnp.int32) for _ in range(6)]  # not one six times: they are donated
         parts: tuple[Any, ...] = (seeds, *zeros, self.env.snapshot(), self._lagging(seeds))
         return VectorState(*parts)

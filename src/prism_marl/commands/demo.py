@@ -32,13 +32,13 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     parser.add_argument("--steps", type=whole, help="environment steps for each seed")
     found = parser.parse_strictly(argv)
-    configure_jax()
+    cache = configure_jax()
     experiment = demo_experiment(found.steps)
     if (found.out / "done").exists() and load_experiment(found.out) == experiment:
         shutil.rmtree(found.out)  # a finished demo is shown again from scratch: that is what the command is for
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
     with ProgressBar(experiment.run.steps, title) as bar:
-        run_experiment(experiment, found.out, bar)
+        run_experiment(experiment, found.out, bar, cache)
     page = write_report([found.out], found.out / "report.html")
     print(f"\nopen {page} in a browser")  # noqa: T201
     return 0

@@ -41,11 +41,11 @@ def run(argv: list[str]) -> int:
         return 0
 
     sinks = check_sinks(found.sinks)
-    configure_jax(deterministic=found.deterministic)
+    cache = configure_jax(deterministic=found.deterministic)
     folder = found.out or experiment.folder(Path("runs"))
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seed(s)"
     with ProgressBar(experiment.run.steps, title) as bar:
         with tracked(bar, sinks, experiment, folder) as monitor:
-            run_experiment(experiment, folder, monitor)
+            run_experiment(experiment, folder, monitor, cache)
         bar.note(f"done: {folder}")
     return 0

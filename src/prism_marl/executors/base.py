@@ -80,10 +80,10 @@ def do_job(text: str) -> str:
     folder = Path(json.loads(text)["folder"])
     try:
         job = Job.from_json(text)
-        configure_jax()
+        cache = configure_jax()
         progress = ProgressFile(job.folder, job.experiment.run.steps)
         with tracked(progress, job.sinks, job.experiment, job.folder) as monitor:
-            run(job.experiment, job.folder, monitor)
+            run(job.experiment, job.folder, monitor, cache)
         return ""
     except UserError as error:
         if error.code == 130:

@@ -25,6 +25,14 @@ class Factors(NamedTuple):
     V: Any
 
 
+Call = Callable[..., Any]  # of a program by name, function and arguments
+
+
+def call_now(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Compile and call a function; the name is for those who keep it."""
+    return jax.jit(function)(*arguments)
+
+
 _answer: ContextVar[Callable[[Array], Factors] | None] = ContextVar("answer", default=None)
 
 
@@ -36,9 +44,9 @@ def svd(matrix: Float[Array, "o i"]) -> Factors:
     return jax.pure_callback(_on_host, _shapes(matrix), matrix, vmap_method="broadcast_all")
 
 
-def draw(function: Callable[[Key[Array, ""]], Any], keys: Key[Array, " n"]) -> Any:
+def draw(function: Callable[[Key[Array, ""]], Any], keys: Key[Array, " n"], call: Call = call_now) -> Any:
     """``vmap(function)(keys)``; inside another program with callbacks, otherwise without. The matrices must not depend
-    on factors of other matrices."""
+    on factors of other matrices. The two programs are ``matrices`` and ``networks``."""
     if isinstance(keys, Tracer):
         return jax.vmap(function)(keys)
 
@@ -53,9 +61,9 @@ def draw(function: Callable[[Key[Array, ""]], Any], keys: Key[Array, " n"]) -> A
         with _answering(lambda matrix: next(given)):
             return function(key)
 
-    matrices = jax.jit(jax.vmap(asked))(keys)
+    matrices = call("matrices", jax.vmap(asked), keys)
     factors = [_on_host(matrix) for matrix in matrices]
-    return jax.jit(jax.vmap(answered))(keys, factors)
+    return call("networks", jax.vmap(answered), keys, factors)
 
 
 @contextlib.contextmanager
