@@ -129,10 +129,12 @@ def test_the_machine_is_shared_out(monkeypatch):
     assert slots(None, 1) == [Slot((0, 1, 2, 4, 5, 7))]
     assert slots(7, 99) == [Slot()] * 7
     monkeypatch.setattr(local, "visible_gpus", lambda: ["0", "3"])
-    assert slots(None, 99) == [Slot((), (("CUDA_VISIBLE_DEVICES", gpu),)) for gpu in "03"]
+    halves = [((0, 1, 2), "0"), ((4, 5, 7), "3")]
+    assert slots(None, 99) == [Slot(cores, (("CUDA_VISIBLE_DEVICES", gpu),)) for cores, gpu in halves]
     assert [dict(slot.environment) for slot in slots(3, 99)] == [
         {"CUDA_VISIBLE_DEVICES": gpu, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"} for gpu in "030"
     ]
+    assert [slot.cores for slot in slots(3, 99)] == [(0, 1), (2, 4), (5, 7)]
     with pytest.raises(UserError, match=r"--jobs: 0 .* nearest valid value is 1"):
         Local(jobs=0)
 
