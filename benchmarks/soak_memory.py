@@ -5,7 +5,8 @@
 Every evaluation is a chunk of training, greedy episodes, rows, spectra and a checkpoint: all that a run does, so that
 an hour of a real run, which evaluates some sixty times, is over in seconds. Prints one JSON row per task: memory after
 the first tenth (everything is compiled and every buffer exists by then) and at the end, what each evaluation added,
-and the arrays that the device holds. Exit code 1 if a task grows by more than ``ALLOWED`` bytes per evaluation.
+the arrays that the device holds, and on a GPU their bytes. Exit code 1 if a task grows by more than ``ALLOWED`` bytes
+per evaluation, or on its device at all.
 """
 
 import json
@@ -38,10 +39,13 @@ class Memory(Quiet):
     def __init__(self) -> None:
         self.resident: list[int] = []
         self.arrays: list[int] = []
+        self.device: list[int] = []  # stays empty on a CPU, which has no memory of its own
 
     def progress(self, steps: int, rate: float, text: str) -> None:
         self.resident.append(resident())
         self.arrays.append(len(jax.live_arrays()))
+        if stats := jax.local_devices()[0].memory_stats():
+            self.device.append(stats["bytes_in_use"])
 
 
 def resident() -> int:
@@ -67,7 +71,7 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
     settled = len(memory.resident) // 10
     later = np.array(memory.resident[settled:], float)
     slope = np.polynomial.polynomial.polyfit(np.linspace(0, 0.9 * evaluations, later.size), later, 1)[1]
-    return {
+    row = {
         "task": task,
         "evaluations": evaluations,
         "settled_mb": round(later[0] / 1e6, 1),
@@ -76,6 +80,10 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
         "device_arrays_settled": max(memory.arrays[settled : 2 * settled]),
         "device_arrays_end": max(memory.arrays[-settled:]),
     }
+    if memory.device:
+        row["device_mb_settled"] = round(max(memory.device[settled : 2 * settled]) / 1e6, 3)
+        row["device_mb_end"] = round(max(memory.device[-settled:]) / 1e6, 3)
+    return row
 
 
 def one(task: str, evaluations: int) -> int:
@@ -84,7 +92,7 @@ def one(task: str, evaluations: int) -> int:
     row = measure(task, evaluations)
     print(json.dumps(row), flush=True)
     grown = row["device_arrays_end"] > row["device_arrays_settled"] or row["bytes_per_evaluation"] > ALLOWED
-    return int(grown)
+    return int(grown or row.get("device_mb_end", 0) > row.get("device_mb_settled", 0))
 
 
 def main() -> int:

@@ -105,7 +105,8 @@ def interrupt_after(folder: Path, rows: int) -> None:
 def test_ctrl_c_lets_workers_save_and_the_same_sweep_ends_with_the_same_bytes(tmp_path, undisturbed):
     folder = folder_of(long_roles(), tmp_path)
     with pytest.raises(UserError, match="stopped; 0 of 1 experiments are finished; the same command cont") as error:
-        run_sweep([long_roles()], tmp_path, on_event=lambda event: interrupt_after(folder, 8))
+        # After the first evaluation: the training program is yet to be compiled, so even a busy machine is in time.
+        run_sweep([long_roles()], tmp_path, on_event=lambda event: interrupt_after(folder, 2))
     assert error.value.code == 130 and not is_finished(folder)
     saved = checkpoint.paths(folder / "checkpoints")[0].stem
     assert saved.endswith(f"{1 + rows_of(folder)[-1]['evaluation']:03d}"), "it saved after its last row"
@@ -128,10 +129,12 @@ def test_the_machine_is_shared_out(monkeypatch):
     assert slots(None, 1) == [Slot((0, 1, 2, 4, 5, 7))]
     assert slots(7, 99) == [Slot()] * 7
     monkeypatch.setattr(local, "visible_gpus", lambda: ["0", "3"])
-    assert slots(None, 99) == [Slot((), (("CUDA_VISIBLE_DEVICES", gpu),)) for gpu in "03"]
+    halves = [((0, 1, 2), "0"), ((4, 5, 7), "3")]
+    assert slots(None, 99) == [Slot(cores, (("CUDA_VISIBLE_DEVICES", gpu),)) for cores, gpu in halves]
     assert [dict(slot.environment) for slot in slots(3, 99)] == [
         {"CUDA_VISIBLE_DEVICES": gpu, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"} for gpu in "030"
     ]
+    assert [slot.cores for slot in slots(3, 99)] == [(0, 1), (2, 4), (5, 7)]
     with pytest.raises(UserError, match=r"--jobs: 0 .* nearest valid value is 1"):
         Local(jobs=0)
 

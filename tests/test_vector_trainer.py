@@ -22,7 +22,7 @@ from prism_marl.presets import preset
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
 from prism_marl.vector_learning import Learning
-from prism_marl.vector_rollout import collect, draw, first_ended, play
+from prism_marl.vector_rollout import collect, draw, first_ended, moving, play
 from tiny import final_state, same_arrays
 
 SMALL = {
@@ -233,7 +233,7 @@ def test_exploration_adds_noise_to_the_actors_and_stays_in_the_box():
     trainer = runner.make_trainer(tiny("fups"))
     trainer.init()
     draws = draw(trainer.env.spec, range(1), 0, 5, 2, uniform=False)
-    constant = lambda local, state: np.full((1, 2, 3, 2), 0.9, np.float32)  # noqa: E731
+    constant = lambda part, local, state: np.full((1, 2, 3, 2), 0.9, np.float32)  # noqa: E731
     block = collect(trainer.env, trainer.learner.empty_transition(), draws, constant, 0.1)
     wanted = np.clip(0.9 + 0.1 * draws.noise, -1, 1).reshape(1, 10, 3, 2)
     assert_allclose(block.action, wanted, atol=1e-6)
@@ -253,7 +253,7 @@ def test_play_starts_the_next_episode_from_its_own_seed():
     trainer = runner.make_trainer(tiny("fups"))
     env, starts = trainer._rows(2), np.array([[[3, 4], [5, 6]]])
     seen, over = [], 0
-    still = lambda local, state: np.zeros((1, 2, 3, 2), np.float32)  # noqa: E731
+    still = lambda part, local, state: np.zeros((1, 2, 3, 2), np.float32)  # noqa: E731
     for finished in play(env, still, starts):
         over += len(finished)
         if finished:
@@ -261,6 +261,33 @@ def test_play_starts_the_next_episode_from_its_own_seed():
         if over >= 4:
             break
     assert len(seen) == 4 and all(seed == 0 and length <= 10 for seed, length in seen)
+
+
+class AllAtOnce:
+    """An environment without the means to move some of its rows."""
+
+    def __init__(self, env):
+        self.spec, self.number = env.spec, env.number
+        self.reset, self.observe, self.step = env.reset, env.observe, env.step
+
+
+def test_seeds_in_turns_play_what_they_play_all_at_once():
+    """Three seeds of a robot that falls: episodes begin while the rows of other seeds are on their way."""
+    trainer = runner.make_trainer(tiny("prism", task="mamujoco/hopper-3x1", run__seeds="3"))
+    state, env, act = trainer.init(), trainer.env, Acting(trainer.learner)
+    begun, begin = [], env.begin
+    env.begin = lambda rows, action: (begun.append((rows.start, rows.stop)), begin(rows, action))
+    chosen = functools.partial(act, trainer._copied(trainer._plain(state.seeds)))
+    draws = draw(env.spec, range(3), 0, 60, 2, uniform=False)
+    start, stored = env.snapshot(), trainer.learner.empty_transition()
+    in_turns = collect(env, stored, draws, chosen, 0.5)
+    assert set(begun) == {(0, 4), (4, 6)} and in_turns.done.any()
+    env.restore(start)
+    jax.tree.map(assert_array_equal, in_turns, collect(AllAtOnce(env), stored, draws, chosen, 0.5))
+    for _ in moving(env, 3, lambda number, part, obs: np.zeros((part.stop - part.start, 2, 3, 1))):
+        break  # whoever stops early leaves nobody on the way: all rows can set off again
+    env.step(np.zeros((6, 3, 1)))
+    trainer.close()
 
 
 # Every method.
@@ -283,7 +310,8 @@ def check(learner, state, agent) -> None:
     drift = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     on_device = learner.actions(agent, jnp.zeros((4, 0, 3)), jnp.asarray(drift))
     layers = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plain(agent, 3))
-    assert_allclose(Acting(learner)(layers, np.zeros((1, 4, 0, 3)), drift[None])[0], on_device, rtol=1e-4, atol=1e-5)
+    on_host = Acting(learner)(layers, slice(0, 1), np.zeros((1, 4, 0, 3)), drift[None])[0]
+    assert_allclose(on_host, on_device, rtol=1e-4, atol=1e-5)
     leaves = jax.tree.leaves(agent)
     size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
     assert size.parameters == sum(leaf.size for leaf in leaves) and size.bytes == sum(leaf.nbytes for leaf in leaves)

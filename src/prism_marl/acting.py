@@ -39,12 +39,13 @@ class Acting:
 
     learner: MATD3Learner
 
-    def __call__(self, layers: Plain, local: np.ndarray, state: np.ndarray) -> np.ndarray:
-        """Actions [n, b, a, u] without noise, for observations local [n, b, a, o] and state [n, b, s] of n seeds."""
+    def __call__(self, layers: Plain, part: slice, local: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Actions [n, b, a, u] without noise, for observations local [n, b, a, o] and state [n, b, s] of some seeds."""
         x = self._inputs(local, state)
         seeds, agents, rows, _ = x.shape
         last = len(layers.weights) - 1
-        for depth, (weight, bias) in enumerate(zip(layers.weights, layers.biases, strict=True)):
+        for depth, (weights, biases) in enumerate(zip(layers.weights, layers.biases, strict=True)):
+            weight, bias = weights[part], biases[part]
             if weight.shape[1] == 1:  # one matrix for all agents: one product instead of one for each
                 x = x.reshape(seeds, 1, agents * rows, x.shape[-1])
             x = np.matmul(x, weight) + bias

@@ -22,6 +22,9 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Entry point of ``prism-marl``; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
+    # Actors of robots act in numpy, in products too small to be shared out: more threads only disturb each other, and
+    # physics. It counts when numpy is first imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         _refuse_what_is_no_text(argv)
         return _run(argv)

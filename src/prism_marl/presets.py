@@ -77,7 +77,13 @@ _SMACV2 = Preset(
         time_limit_ends=False,  # [V]
     ),
     network=Net(width=64),  # [P]
-    run=Run(steps=5_000_000, envs=4, eval_every=10_000, eval_episodes=32),  # [P] steps, envs; [V] evaluation
+    run=Run(
+        steps=5_000_000,  # [P]
+        envs=4,  # [P]
+        eval_every=10_000,  # [V]
+        eval_episodes=32,  # [V]
+        save_every=25,  # [C] a checkpoint holds the replay buffer, 2 GiB for each seed once that is full
+    ),
     sharing={
         "prism": {"common": 0.5, "ortho": 0.01, "diversity": 5.0, "masks": "role"},  # [P]
         "kaleidoscope": {"diversity": 5.0, "masks": "role"},  # [V]

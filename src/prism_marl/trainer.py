@@ -6,7 +6,7 @@ stand outside that axis, so that "is it time to update?" is one scalar question 
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from prism_marl import replay
+from prism_marl.checkpoint import Beginning
 from prism_marl.envs.scene import Scene
 from prism_marl.experiment import Experiment
 from prism_marl.faults import Faults, none_yet, noted, noted_values
@@ -48,6 +49,9 @@ class TrainState(eqx.Module):
     summed: Int[Array, ""]  # updates behind ``SeedState.sums``
     prepared: Int[Array, ""]  # 1 once the sharing method has seen its data
     refreshed: Int[Array, ""]  # environment step of the latest refresh
+
+
+AnyState = TypeVar("AnyState", bound=TrainState)
 
 
 @dataclass(frozen=True)
@@ -214,11 +218,15 @@ class Trainer:
 
     def shapes(self) -> TrainState:
         """The state without its numbers: what checkpoints are read into."""
-        return jax.eval_shape(self.init)
+        return with_beginnings(jax.eval_shape(self.init))
 
-    def packed(self, state: TrainState) -> TrainState:
-        """What a checkpoint needs of a state; here all of it."""
-        return state
+    def packed(self, state: AnyState) -> AnyState:
+        """What a checkpoint needs of a state: of the replay buffers only the part that is filled."""
+        filled = int(jax.device_get(state.seeds.replay.added).max())
+        if filled >= self.settings.buffer:
+            return state
+        storage = jax.tree.map(lambda leaf: leaf[:, :filled], state.seeds.replay.storage)
+        return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
 
     def replay_bytes(self) -> int:
         """Memory of the replay buffers of all seeds."""
@@ -234,6 +242,12 @@ class Trainer:
 
     def close(self) -> None:
         """Let go of whatever the environment holds; compiled ones hold nothing."""
+
+
+def with_beginnings(state: AnyState) -> AnyState:
+    """Shapes of a state whose replay buffers a checkpoint may hold in part."""
+    storage = jax.tree.map(lambda leaf: Beginning(leaf.shape, leaf.dtype, axis=1), state.seeds.replay.storage)
+    return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
 
 
 def evaluation_key(number: Int[Array, ""], evaluation: Int[Array, ""]) -> Key[Array, ""]:

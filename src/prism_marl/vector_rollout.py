@@ -4,18 +4,19 @@ Rows are seeds x environments, seed by seed. Random numbers come from (purpose, 
 training state, so that a continued run draws what an uninterrupted one would have drawn.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from prism_marl.envs.vector import VectorEnv, lost_rows
+from prism_marl.envs.vector import InOnePiece, Partwise, VectorEnv, lost_rows
 from prism_marl.transitions import Transition
 from prism_marl.types import EnvSpec
 
-Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Actions [n, b, a, u] of n seeds from local [n, b, a, o] and state [n, b, s]."""
+Act = Callable[[slice, np.ndarray, np.ndarray], np.ndarray]
+"""Actions [n, b, a, u] of some seeds from local [n, b, a, o] and state [n, b, s]."""
 
 FIRST, TRAINING, EVALUATION, WATCHING = range(4)  # purposes of random numbers
 
@@ -51,6 +52,56 @@ def draw(spec: EnvSpec, seeds: range, counter: int, steps: int, rows: int, *, un
     return Draws(np.stack(noise), np.stack(starts))
 
 
+class Moved(NamedTuple):
+    """One step of the rows of some seeds."""
+
+    number: int  # of the step, from 0
+    seeds: slice
+    obs: Any  # from before it
+    action: np.ndarray  # [n, b, a, u]
+    step: Any
+
+
+Choose = Callable[[int, slice, Any], np.ndarray]
+"""Actions [n, b, a, u] from the number of the step, the seeds that move and what their rows see."""
+
+
+def moving(env: VectorEnv, seeds: int, choose: Choose, steps: int | None = None) -> Iterator[Moved]:
+    """Step all rows, seeds in turns: while the rows of some move, actions of the others are computed.
+
+    Whoever asks for the next item has first to reset the rows that ended with this one. A seed's numbers do not depend
+    on the turns: nothing is shared between rows, and a product belongs to one seed anyway.
+    """
+    parts, able = [slice(0, seeds)], env if isinstance(env, Partwise) else InOnePiece(env)
+    if isinstance(env, Partwise) and seeds > 1:
+        parts = [slice(0, -(-seeds // 2)), slice(-(-seeds // 2), seeds)]
+    rows, away = env.number // seeds, {}
+
+    def of(part: slice) -> slice:
+        return slice(part.start * rows, part.stop * rows)
+
+    def set_off(number: int, part: slice) -> None:
+        obs = able.observe_rows(of(part))
+        action = choose(number, part, obs)
+        able.begin(of(part), action.reshape(-1, *action.shape[2:]))
+        away[part.start] = (part, obs, action)
+
+    for part in parts:
+        set_off(0, part)
+    try:
+        for number in itertools.count():
+            for part in parts:
+                _, obs, action = away.pop(part.start)
+                yield Moved(number, part, obs, action, able.finish(of(part)))
+                if number + 1 != steps:
+                    set_off(number + 1, part)
+            if number + 1 == steps:
+                return
+    finally:
+        for part, *_ in away.values():  # whoever stops early leaves nobody on the way
+            able.finish(of(part))
+
+
 def collect(env: VectorEnv, stored: Transition, draws: Draws, act: Act | None, explore: float) -> Transition:
     """Play one interval from where the rows stand; transitions [n, t * b, ...], those of one step side by side.
 
@@ -60,30 +111,29 @@ def collect(env: VectorEnv, stored: Transition, draws: Draws, act: Act | None, e
     record: Any = jax.tree.map(lambda leaf: np.empty((seeds, steps, rows, *leaf.shape), leaf.dtype), stored)
 
     def split(array: np.ndarray) -> np.ndarray:
-        return array.reshape(seeds, rows, *array.shape[1:])
+        return array.reshape(-1, rows, *array.shape[1:])
 
-    def keep(local: np.ndarray, state: np.ndarray, obs: Any, t: int) -> None:
+    def keep(local: np.ndarray, state: np.ndarray, obs: Any, place: tuple[slice, int]) -> None:
         if local.shape[3]:
-            local[:, t] = split(obs.local)
+            local[place] = split(obs.local)
         if state.shape[3]:
-            state[:, t] = split(obs.state)
+            state[place] = split(obs.state)
 
-    obs: Any = env.observe()
-    for t in range(steps):
-        keep(record.local, record.state, obs, t)
-        action = draws.noise[:, t]
-        if act is not None:
-            action = np.clip(act(split(obs.local), split(obs.state)) + np.float32(explore) * action, -1, 1)
-        step: Any = env.step(action.reshape(seeds * rows, *action.shape[2:]))
-        over = step.terminated | step.truncated
-        record.action[:, t], record.reward[:, t] = action, split(step.reward)
-        record.done[:, t], record.terminated[:, t] = split(over), split(step.terminated)
-        keep(record.next_local, record.next_state, step.obs, t)
-        obs = step.obs
+    def choose(number: int, part: slice, obs: Any) -> np.ndarray:
+        noise = draws.noise[part, number]
+        if act is None:
+            return noise
+        return np.clip(act(part, split(obs.local), split(obs.state)) + np.float32(explore) * noise, -1, 1)
+
+    for number, part, obs, action, step in moving(env, seeds, choose, steps):
+        place, over = (part, number), step.terminated | step.truncated
+        keep(record.local, record.state, obs, place)
+        record.action[place], record.reward[place] = action, split(step.reward)
+        record.done[place], record.terminated[place] = split(over), split(step.terminated)
+        keep(record.next_local, record.next_state, step.obs, place)
         if over.any():
             ended = np.flatnonzero(over)
-            env.reset(ended, draws.starts[:, t].reshape(-1)[ended])
-            obs = env.observe()
+            env.reset(part.start * rows + ended, draws.starts[place].reshape(-1)[ended])
     return jax.tree.map(lambda leaf: leaf.reshape(seeds, steps * rows, *leaf.shape[3:]), record)
 
 
@@ -95,36 +145,36 @@ class Finished(NamedTuple):
 
 
 def play(env: VectorEnv, act: Act, starts: np.ndarray) -> Iterator[list[Finished]]:
-    """Play on and on, row b of seed n beginning its k-th episode from ``starts[n, b, k]``; after every step, yield the
-    episodes that ended with it. The caller stops when it has seen enough."""
+    """Play on and on, row b of seed n beginning its k-th episode from ``starts[n, b, k]``; after every step of some
+    rows, yield the episodes that ended with it. The caller stops when it has seen enough."""
     seeds, rows, most = starts.shape
-    everything = np.arange(seeds * rows)
     flat, played = starts.reshape(seeds * rows, most), np.zeros(seeds * rows, np.int64)
     returns, length = np.zeros(seeds * rows), np.zeros(seeds * rows)
-    env.reset(everything, flat[:, 0])
-    obs: Any = env.observe()
-    while True:
-        action = act(obs.local.reshape(seeds, rows, *obs.local.shape[1:]), obs.state.reshape(seeds, rows, -1))
-        step: Any = env.step(action.reshape(seeds * rows, *action.shape[2:]))
-        returns += step.reward
-        length += 1
-        ended = np.flatnonzero(step.terminated | step.truncated)
-        lost = lost_rows(env)
+    env.reset(np.arange(seeds * rows), flat[:, 0])
+
+    def choose(number: int, part: slice, obs: Any) -> np.ndarray:
+        state = obs.state.reshape(-1, rows, obs.state.shape[-1])
+        return act(part, obs.local.reshape(-1, rows, *obs.local.shape[1:]), state)
+
+    for _, part, _, _, step in moving(env, seeds, choose):
+        moved = slice(part.start * rows, part.stop * rows)
+        returns[moved] += step.reward
+        length[moved] += 1
+        ended, lost = np.flatnonzero(step.terminated | step.truncated), lost_rows(env)[moved]
         yield [
             Finished(
-                int(row) // rows,
-                {"return": float(returns[row]), "length": float(length[row])}
+                int(moved.start + row) // rows,
+                {"return": float(returns[moved][row]), "length": float(length[moved][row])}
                 | {name: float(values[row]) for name, values in step.metrics.items()},
             )
             for row in ended
             if not lost[row]
         ]
-        obs = step.obs
         if ended.size:
+            ended += moved.start
             returns[ended], length[ended] = 0, 0
             played[ended] += 1
             env.reset(ended, flat[ended, played[ended] % most])
-            obs = env.observe()
 
 
 def first_ended(playing: Iterator[list[Finished]], seeds: int, number: int) -> list[list[dict[str, float]]]:

@@ -20,14 +20,13 @@ from jaxtyping import Array, Int
 
 from prism_marl import envs, replay
 from prism_marl.acting import Acting, Plain
-from prism_marl.checkpoint import Beginning
 from prism_marl.envs.scene import Scene
 from prism_marl.envs.vector import VectorEnv
 from prism_marl.learners.matd3 import MATD3, MATD3Learner
 from prism_marl.rollout import seed_of
 from prism_marl.sharing.cluster import RECORDS
 from prism_marl.sharing.host_svd import Call, call_now
-from prism_marl.trainer import SeedState, Trainer, TrainState
+from prism_marl.trainer import SeedState, Trainer, TrainState, with_beginnings
 from prism_marl.vector_learning import Learning
 from prism_marl.vector_rollout import EVALUATION, FIRST, WATCHING, collect, draw, episode_seeds, first_ended, play
 
@@ -86,22 +85,13 @@ class VectorTrainer(Trainer):
         """The state without its numbers: what checkpoints are read into."""
         seeds = jax.eval_shape(lambda: self._learning.init(self._numbers()))
         acting = jax.eval_shape(self._learning.plain, seeds) if self.settings.overlap else None
-        storage = jax.tree.map(lambda leaf: Beginning(leaf.shape, leaf.dtype, axis=1), seeds.replay.storage)
         parts: tuple[Any, ...] = (
-            eqx.tree_at(lambda s: s.replay.storage, seeds, storage),
+            seeds,
             *[jax.ShapeDtypeStruct((), jnp.int32)] * 6,
             self.env.snapshot(),
             jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), acting),
         )
-        return VectorState(*parts)
-
-    def packed(self, state: VectorState) -> VectorState:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The state with the filled part of the rings only."""
-        filled = int(state.iteration) * self._learning.interval
-        if filled >= self.settings.buffer:
-            return state
-        storage = jax.tree.map(lambda leaf: leaf[:, :filled], state.seeds.replay.storage)
-        return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
+        return with_beginnings(VectorState(*parts))
 
     def advance(self, state: VectorState, target: Any, *, learn: bool) -> VectorState:  # pyright: ignore
         """Play and learn until every seed has taken ``target`` environment steps. Consumes the state."""

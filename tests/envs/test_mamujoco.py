@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -313,18 +314,26 @@ def test_threads_end_with_the_environment_and_report_failures():
     del env
     gc.collect()
     assert gone() is None
-    pool = Pool([1, 2])
-    helpers = (set(threading.enumerate()) - before) | helpers
+    done = []
 
     def job(workspace: int, rows: Iterator[int]) -> None:
-        if 3 in rows:
-            raise ValueError("row 3")
+        for row in rows:
+            if row == 3:
+                raise ValueError("row 3")
+            done.append(row)
 
+    pool = Pool([1, 2], job)
+    helpers = (set(threading.enumerate()) - before) | helpers
+    pool.start(slice(0, 8))
+    pool.start(slice(8, 12))  # not touched by the failure of the others
     with pytest.raises(ValueError, match="row 3"):
-        pool.run(job, 8)
-    done = []
-    pool.run(lambda workspace, rows: done.extend(rows), 8)  # and the pool lives on
-    assert sorted(done) == list(range(8))
+        pool.wait(slice(0, 8))
+    pool.wait(slice(8, 12))
+    assert sorted(done)[-4:] == [8, 9, 10, 11]
+    del done[:]
+    pool.start(slice(4, 9))  # and the pool lives on
+    pool.wait(slice(4, 9))
+    assert sorted(done) == [4, 5, 6, 7, 8]
     pool.close()
     assert len(helpers) == 3
     for thread in helpers:
@@ -346,12 +355,18 @@ def test_processes_move_rows_with_the_same_bits_as_threads(variant: str):
             alone.reset(np.array([2]), np.array([7]))
     other = Robots(task, 5, processes=2)
     other.restore(alone.snapshot())
-    np.testing.assert_array_equal(other.step(action).obs.state, alone.step(action).obs.state)
+    reached = alone.step(action).obs.state
+    np.testing.assert_array_equal(other.step(action).obs.state, reached)
     members = crew._workers._members
     members[1].kill()
     members[1].wait()
+    np.testing.assert_array_equal(crew.step(action).obs.state, reached)  # others do its work
+    for member in (members[0], members[2]):
+        member.send_signal(signal.SIGSTOP)
     with pytest.raises(UserError, match=r"a physics process ended .*start the run again"):
         crew.step(action)
+    for member in (members[0], members[2]):
+        member.send_signal(signal.SIGCONT)
     crew.close()
     assert all(member.returncode is not None for member in members)
     others = other._workers._members

@@ -1,6 +1,6 @@
 """What the training loop asks of environments that are stepped side by side on the host."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -47,6 +47,39 @@ class VectorEnv(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Partwise(Protocol):
+    """What an environment offers besides if some of its rows can move while the loop looks after others."""
+
+    def begin(self, rows: slice, action: np.ndarray) -> None:
+        """Set rows in motion that stand still."""
+        ...
+
+    def finish(self, rows: slice) -> Step:
+        """Wait for rows that were set in motion together; what came of it, for these rows alone."""
+        ...
+
+    def observe_rows(self, rows: slice) -> Observation:
+        """What rows see that stand still."""
+        ...
+
+
+class InOnePiece:
+    """The same for an environment that moves all its rows at once."""
+
+    def __init__(self, env: VectorEnv):
+        self._env, self._action = env, np.zeros(0)
+
+    def begin(self, rows: slice, action: np.ndarray) -> None:
+        self._action = action
+
+    def finish(self, rows: slice) -> Step:
+        return self._env.step(self._action)
+
+    def observe_rows(self, rows: slice) -> Observation:
+        return self._env.observe()
 
 
 def lost_rows(env: VectorEnv) -> np.ndarray:

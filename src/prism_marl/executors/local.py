@@ -84,13 +84,16 @@ def slots(number: int | None, wanted: int) -> list[Slot]:
     """How to share the machine between at most ``number`` workers, of which ``wanted`` have work."""
     gpus, cores = visible_gpus(), core_numbers()
     number = min(number or len(gpus) or max(1, len(cores) // CORES_EACH), max(wanted, 1))
-    if gpus:
-        crowd = -(-number // len(gpus))
-        memory = (("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / crowd:.3f}"),) if crowd > 1 else ()
-        return [Slot((), (("CUDA_VISIBLE_DEVICES", gpus[i % len(gpus)]), *memory)) for i in range(number)]
+    # Robots take as many workers for their physics as there are cores, so each run has its own, beside GPUs, too.
+    shares = [tuple(cores[i * len(cores) // number : (i + 1) * len(cores) // number]) for i in range(number)]
     if number > len(cores):
-        return [Slot() for _ in range(number)]
-    return [Slot(tuple(cores[i * len(cores) // number : (i + 1) * len(cores) // number])) for i in range(number)]
+        shares = [()] * number
+    if not gpus:
+        return [Slot(share) for share in shares]
+    crowd = -(-number // len(gpus))
+    memory = (("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / crowd:.3f}"),) if crowd > 1 else ()
+    places = [(("CUDA_VISIBLE_DEVICES", gpus[i % len(gpus)]), *memory) for i in range(number)]
+    return [Slot(share, place) for share, place in zip(shares, places, strict=True)]
 
 
 def _start(job: Job, slot: Slot) -> Worker:

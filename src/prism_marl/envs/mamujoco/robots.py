@@ -49,6 +49,7 @@ class Robots:
         self._reached = self._position[:, 0]
         if self._rules.body:
             self._reached = shared.reached if shared else np.zeros(number)
+        self._left = np.zeros(number)  # where the reward's measure was when a row set off
         self._clock = np.zeros(number, np.int32)
         self._workspace = self.engine.MjData(self.model)
         self._start_workers(shared, threads, processes)
@@ -72,24 +73,38 @@ class Robots:
 
     def observe(self) -> Observation:
         """Every agent sees the whole robot."""
-        state: Any = self._rules.observe(self._position, self._velocity)
-        local: Any = np.broadcast_to(state[:, None], (self.number, self.spec.agents, self.spec.observation))
-        fixed: tuple[Any, ...] = (self._avail, self._role)
+        return self.observe_rows(slice(0, self.number))
+
+    def observe_rows(self, rows: slice) -> Observation:
+        """The same for some rows."""
+        state: Any = self._rules.observe(self._position[rows], self._velocity[rows])
+        local: Any = np.broadcast_to(state[:, None], (len(state), self.spec.agents, self.spec.observation))
+        fixed: tuple[Any, ...] = (self._avail[rows], self._role[rows])
         return Observation(local, state, *fixed)
 
     def step(self, action: np.ndarray) -> Step:
-        """Hold the joint actions for some steps of the engine. A fall in the last step counts as the clock's end."""
-        joint = np.asarray(action, np.float64).reshape(self.number, -1)
-        self._control[:] = joint
-        before = self._reached.copy()
-        self._move()
-        self._clock += 1
-        reward = self._rules.reward((self._reached - before) / self._seconds, joint)
-        truncated = self._clock >= HORIZON
+        """Hold the joint actions for some steps of the engine."""
+        everybody = slice(0, self.number)
+        self.begin(everybody, action)
+        return self.finish(everybody)
+
+    def begin(self, rows: slice, action: np.ndarray) -> None:
+        """Set rows in motion."""
+        self._control[rows] = np.asarray(action, np.float64).reshape(len(action), -1)
+        self._left[rows] = self._reached[rows]
+        self._workers.start(rows)
+
+    def finish(self, rows: slice) -> Step:
+        """What came of it. A fall in the last step counts as the clock's end."""
+        self._workers.wait(rows)
+        self._clock[rows] += 1
+        speed = (self._reached[rows] - self._left[rows]) / self._seconds
+        reward = self._rules.reward(speed, np.ascontiguousarray(self._control[rows]))
+        truncated = self._clock[rows] >= HORIZON
         healthy = self._rules.healthy
-        fallen = ~healthy(self._position, self._velocity) if healthy else np.zeros(self.number, bool)
-        ends: tuple[Any, ...] = (reward.astype(np.float32), fallen & ~truncated, truncated)
-        return Step(self.observe(), *ends, metrics={})
+        upright = healthy(self._position[rows], self._velocity[rows]) if healthy else np.ones_like(truncated)
+        ends: tuple[Any, ...] = (reward.astype(np.float32), ~upright & ~truncated, truncated)
+        return Step(self.observe_rows(rows), *ends, metrics={})
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """A copy of everything that differs between rows."""
@@ -120,9 +135,7 @@ class Robots:
         how: dict[str, Any] = {"layout": self._layout, "frames": self._rules.frames, "body": self._body}
         number = self.number
         if shared and processes:
-            crew = Processes(self.engine, self.model, shared, min(number, processes), **how)
-            self._workers, self._move = crew, crew.step
+            self._workers = Processes(self.engine, self.model, shared, min(number, processes), **how)
             return
         workspaces = [self.engine.MjData(self.model) for _ in range(min(number, threads or usable_cores()))]
-        pool, advance = Pool(workspaces), stepper(self.engine, self.model, self._states, self._reached, **how)
-        self._workers, self._move = pool, lambda: pool.run(advance, number)
+        self._workers = Pool(workspaces, stepper(self.engine, self.model, self._states, self._reached, **how))

@@ -1,7 +1,7 @@
 """How a row moves by one step. Also the program of a process that moves some rows of a batch in shared memory.
 
 As a program it is started by its path and imports nothing but the engine and numpy, so that a process starts quickly
-and stays small. It moves its rows whenever it receives a byte, answers with a byte, and ends when its input ends.
+and stays small. It reads numbers of rows, moves each row and sends its number back, and ends when its input ends.
 """
 
 import importlib
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+
+NUMBER = np.dtype(np.int32)  # of a row, on its way between processes
 
 
 def stepper(
@@ -44,18 +46,17 @@ def shared_arrays(memory: mmap.mmap, rows: int, size: int) -> tuple[np.ndarray, 
 
 
 def main(words: str) -> None:
-    """Serve one range of rows."""
+    """Move rows until nobody asks any more; the first answer says that the model is read."""
     mujoco: Any = importlib.import_module("mujoco")
     order = json.loads(words)
     model = mujoco.MjModel.from_binary_path(order["model"])
     states, reached = shared_arrays(mmap.mmap(order["memory"], 0), order["rows"], order["size"])
     how = {name: order[name] for name in ("layout", "frames", "body")}
     advance, data = stepper(mujoco, model, states, reached, **how), mujoco.MjData(model)
-    mine = range(order["first"], order["end"])
-    os.write(order["answer"], b".")
-    while os.read(order["call"], 1):
-        advance(data, mine)
-        os.write(order["answer"], b".")
+    os.write(order["answers"], bytes(NUMBER.itemsize))
+    while number := os.read(order["orders"], NUMBER.itemsize):
+        advance(data, (int.from_bytes(number, sys.byteorder),))
+        os.write(order["answers"], number)
 
 
 if __name__ == "__main__":
