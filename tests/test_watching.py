@@ -106,8 +106,8 @@ def test_a_camera_is_refused_where_there_is_none_or_nothing_to_film_into(run, ca
         out, err = capsys.readouterr()
         assert out == "" and err.count("\n") == 1
         assert "--render FILE.gif" in err if robot else "'reach/3' has no camera" in err
-    assert cli.main(["eval", str(run), "--render", "x.mp4"]) == 2
-    assert "try 'x.gif'" in capsys.readouterr().err
+    assert cli.main(["eval", str(run), "--render", "x.avi"]) == 2
+    assert ".gif, .mp4 and the word text are known, try 'x.gif'" in capsys.readouterr().err
 
 
 def test_the_camera_films_what_the_drawing_shows(loaded, tmp_path, monkeypatch, capsys):
@@ -160,9 +160,9 @@ def test_long_episodes_are_thinned_and_keep_both_ends():
 
 def test_films_of_any_length_end_in_time(monkeypatch, tmp_path):
     rates: list[float] = []
-    monkeypatch.setattr(filming, "write_gif", lambda frames, path, fps: rates.append(fps))
+    monkeypatch.setattr(filming, "write_film", lambda frames, path, fps: rates.append(fps))
     for number in (3, 100, 200, 401):
-        filming.write_film([Image.new("RGB", (4, 4))] * number, tmp_path / "x.gif")
+        filming.save([Image.new("RGB", (4, 4))] * number, tmp_path / "x.gif")
     assert rates == [5.0, 5.0, 10.0, 401 / 20]
 
 

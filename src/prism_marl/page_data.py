@@ -277,7 +277,7 @@ def _replay_data(replay: Replay, scenes: Sequence[Any]) -> dict[str, Any]:
     first = replay.frames[0]
     return {
         "title": replay.title, "score": replay.score, "width": first.width, "height": first.height,
-        "grid": first.grid, "frames": frames,
+        "grid": first.grid, "legend": first.legend, "frames": frames,
     }  # fmt: skip
 
 

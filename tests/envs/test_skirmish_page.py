@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from battlefield import ACT, STOP, field, play
 
+from prism_marl.envs.scene import GOAL
 from prism_marl.envs.skirmish import RACES, Skirmish, make_skirmish
+from prism_marl.envs.skirmish.draw import SHIELD
 from prism_marl.envs.skirmish.fields import fields
 from prism_marl.envs.skirmish.units import Unit
 from prism_marl.render import scene_to_image, scene_to_json, scene_to_text
@@ -95,7 +97,11 @@ def test_a_drawing_shows_types_health_shields_targets_and_ranges():
     lines = [shape for shape in scene.shapes if shape.kind == "bar" and shape.size < 0.1]
     assert len(lines) == 2 and lines[0].x + lines[0].dx == pytest.approx(float(state.x[2]))  # the zealot comes, too
     bars = [shape for shape in scene.shapes if shape.kind == "bar" and shape.size > 0.1]
-    assert len(bars) == 3 * 4 and min(bar.dx for bar in bars) == pytest.approx(1.2 * 40 / 80, abs=0.01)
+    assert len(bars) == 3 * 4
+    health, shield = bars[1], bars[3]
+    assert (health.colour, shield.colour) == (GOAL, SHIELD) and health.y > bodies[0].y > shield.y
+    assert shield.dx / health.dx == pytest.approx(40 / 80, abs=0.01)
+    assert scene.legend.startswith("S stalker, Z zealot, C colossus; ") and "blue: shield" in scene.legend
     text = scene_to_text(scene)
     assert "S" in text and "C" in text and "z" in text and "?" not in text and "1/200, 2 against 1" in text
     assert scene_to_json(scene)["extra"]["enemies alive"] == 1

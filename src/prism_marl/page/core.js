@@ -40,6 +40,7 @@ function isDark() { return document.documentElement.dataset.theme === "dark"; }
 function shade(pair) { return pair[isDark() ? 1 : 0]; }
 function cssColour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 function agentColour(index) {
+  if (index === -3) return cssColour("--ink"); // an opponent
   if (index < -1) return cssColour("--muted"); // belongs to nobody
   return index < 0 ? cssColour("--food") : shade(AGENT_COLOURS[index % AGENT_COLOURS.length]);
 }
