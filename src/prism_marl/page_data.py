@@ -76,12 +76,11 @@ def load_study(paths: Sequence[Path]) -> Study:
         for folder, name in zip(folders, names, strict=True)
     ]
     # Named from the given folder on: a page that is shown around need not tell where on a disk it was made.
-    empty = dict.fromkeys(
-        str(Path(path.resolve().name) / folder.relative_to(path))
-        for path in map(Path, paths)
-        for folder in empty_folders(path, found)
-    )
-    return Study(tuple(in_reading_order(runs)), tuple(empty))
+    empty: dict[Path, str] = {}
+    for path in map(Path, paths):
+        for folder in empty_folders(path, found):
+            empty.setdefault(folder.resolve(), str(Path(path.resolve().name) / folder.relative_to(path)))
+    return Study(tuple(in_reading_order(runs)), tuple(empty.values()))
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:

@@ -6,13 +6,13 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from prism_marl.envs.scene import FOE, GOAL, NOBODY, Scene, Shape
+from prism_marl.envs.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart. Green is kept for what they want.
 PALETTE = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#666666")
 FOOD = "#009E73"
 INK, LINE, PAPER, PLAIN = "#222222", "#DDDDDD", "#FFFFFF", "#999999"
-SPECIAL = {GOAL: FOOD, NOBODY: PLAIN, FOE: INK}
+SPECIAL = {GOAL: FOOD, NOBODY: PLAIN, FOE: INK, SHIELD: "#56B4E9"}
 
 LONGEST_SIDE = {True: 400, False: 640}  # pixels: cells of a grid are large, a battle and a robot have details
 CAPTION = 28  # pixels under the picture

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from battlefield import ACT, STOP, field, play
 
-from prism_marl.envs.scene import GOAL
+from prism_marl.envs.scene import GOAL, SHIELD
 from prism_marl.envs.skirmish import RACES, Skirmish, make_skirmish
-from prism_marl.envs.skirmish.draw import SHIELD
 from prism_marl.envs.skirmish.fields import fields
 from prism_marl.envs.skirmish.units import Unit
 from prism_marl.render import scene_to_image, scene_to_json, scene_to_text

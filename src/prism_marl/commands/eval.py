@@ -92,7 +92,8 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
     evaluate = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
     values = jax.device_get(evaluate(state, jnp.int32(2**31 - 1)))  # episodes that training never evaluated on
     run = trainer.experiment.run
-    title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {run.eval_episodes} greedy episodes"
+    played = f"{run.eval_episodes} greedy episode{'' if run.eval_episodes == 1 else 's'}"
+    title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {played}"
     table = Table(title=title)
     for column in ("seed", "steps", *values):
         table.add_column(column, justify="right")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 GOAL = -1  # colour of what the agents want more of: food, health
 NOBODY = -2  # colour of what belongs to no agent
 FOE = -3  # colour of opponents
+SHIELD = -4  # colour of what protects, light blue
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 // Recorded episodes, drawn from scenes: discs, squares, crosses, circles and bars on a board.
 
-const SIGNS = "Green is what they are after, and a ring marks an agent that acts on something";
+const SIGNS = "green: what they are after; ring: acts on something"; // of scenes that have no legend
 
 function replaySection(section, run) {
   if (!run.replays.length) return false;
@@ -41,9 +41,9 @@ function episode(replay, picker) {
     make("div", { class: "bar" }, controls.button,
       make("button", { type: "button", text: "−1", "aria-label": "One step back", onclick: () => controls.step(-1) }),
       make("button", { type: "button", text: "+1", "aria-label": "One step on", onclick: () => controls.step(1) }), controls.slider),
-    facts, caption("What the policy does.", `A greedy episode of the trained team; agents carry the colours of the spectrum explorer. ${replay.legend || SIGNS}. Look for agents that split the work rather than walk as one.`));
+    facts, caption("What the policy does.", `A greedy episode of the trained team, every agent in its colour (${replay.legend || SIGNS}). Look for agents that split the work rather than walk as one.`));
   figure(host, () => controls.refresh(current));
-  return make("div", { class: "split" }, host, side);
+  return make("div", { class: replay.grid ? "split" : "split large" }, host, side);
 }
 
 function fact(name, value) { return make("li", {}, make("span", { text: name }), make("b", { text: value })); }

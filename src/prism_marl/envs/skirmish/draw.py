@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from prism_marl.envs.scene import FOE, GOAL, NOBODY, Scene, Shape
+from prism_marl.envs.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 from prism_marl.envs.skirmish.state import State
 from prism_marl.envs.skirmish.units import MAP, Race, Unit
 
@@ -18,7 +18,6 @@ LETTERS = {
     "hydralisk": "H",
     "baneling": "B",
 }
-SHIELD = 3  # light blue
 BAR, THIN = 0.22, 0.07  # thickness
 SMALLEST = 0.9  # width of a body: the letter must be legible
 TOUCH = 0.5  # who has to come closer than this has no range worth a circle
