@@ -93,3 +93,11 @@ def test_starting_a_cluster_after_jax_was_used_does_not_frighten_anybody():
         warnings.warn("os.fork() was called. os.fork() is incompatible with ...", RuntimeWarning, stacklevel=2)
 
     ray_cluster._connect(types.SimpleNamespace(init=init), None)
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once(monkeypatch):
+    monkeypatch.delenv("RAY_NUM_REDIS_GET_RETRIES", raising=False)
+    Ray()
+    assert "RAY_NUM_REDIS_GET_RETRIES" not in os.environ  # a cluster of our own may be slow to start
+    Ray(address="nowhere:1")
+    assert os.environ["RAY_NUM_REDIS_GET_RETRIES"] == "1"

@@ -12,6 +12,7 @@ from rich.table import Table
 from prism_marl import checkpoint
 from prism_marl.commands import filming
 from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.screen import counted
 from prism_marl.envs.adapters.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
@@ -92,7 +93,7 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
     evaluate = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
     values = jax.device_get(evaluate(state, jnp.int32(2**31 - 1)))  # episodes that training never evaluated on
     run = trainer.experiment.run
-    played = f"{run.eval_episodes} greedy episode{'' if run.eval_episodes == 1 else 's'}"
+    played = counted(run.eval_episodes, "greedy episode")
     title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {played}"
     table = Table(title=title)
     for column in ("seed", "steps", *values):

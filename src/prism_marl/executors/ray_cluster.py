@@ -32,6 +32,8 @@ class Ray:
     gpus: float | None = None  # GPUs that one experiment takes; None: 1 where the cluster has any
 
     def __post_init__(self) -> None:
+        if self.address:  # Ray reads this when it is imported, waits 40 s for an answer, and would ask twenty times
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
         _ray()
         for name, number, least in (("cpus", self.cpus, 1), ("gpus", self.gpus or 0, 0)):
             if not least <= number < math.inf:
