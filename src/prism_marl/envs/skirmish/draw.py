@@ -5,7 +5,7 @@ from typing import Any
 
 from prism_marl.envs.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 from prism_marl.envs.skirmish.state import State
-from prism_marl.envs.skirmish.units import MAP, Race, Unit
+from prism_marl.envs.skirmish.units import MAP, Race
 
 LETTERS = {
     "marine": "M",
@@ -48,7 +48,7 @@ def draw(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
         letter = LETTERS[unit.name]
         shape, glyph = ("disc", letter) if agent else ("square", letter.lower())
         size = max(2 * unit.radius, SMALLEST)
-        bodies.append(Shape(shape, x, y, size, colour, letter, glyph, ring=acts and _reaches(unit, index, s)))
+        bodies.append(Shape(shape, x, y, size, colour, letter, glyph, ring=acts and _reaches(race, index, s)))
         bars += _bar(x, y + (size - BAR) / 2, size, s.health[index] / unit.health, GOAL)
         if unit.shield:
             bars += _bar(x, y - (size - BAR) / 2, size, s.shield[index] / unit.shield, SHIELD)
@@ -73,7 +73,9 @@ def _legend(race: Race) -> str:
     return f"{letters}; {signs}"
 
 
-def _reaches(unit: Unit, index: int, s: Any) -> bool:
-    """Whether the target is in range, for a ring around those who fight."""
+def _reaches(race: Race, index: int, s: Any) -> bool:
+    """Whether the target is in range, from edge to edge, for a ring around those who fight."""
     target = s.target[index]
-    return math.hypot(s.x[target] - s.x[index], s.y[target] - s.y[index]) <= unit.range + 2 * unit.radius
+    unit, other = race.units[s.kind[index]], race.units[s.kind[target]]  # both sides have the same bodies and weapons
+    apart = math.hypot(s.x[target] - s.x[index], s.y[target] - s.y[index])
+    return apart <= unit.range + unit.radius + other.radius
