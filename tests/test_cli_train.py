@@ -174,8 +174,8 @@ def test_eval_shows_numbers_and_an_episode_as_a_film_and_as_text(prism_marl, tra
     eval.render(trainer, state, 1, 2, "text")
     shown = capsys.readouterr().out
     assert shown.count("step ") >= 2 and "A" in shown and "return" in shown
-    with pytest.raises(UserError, match=r"only \.gif"):
-        eval.render(trainer, state, 0, 0, "x.mp4")
+    with pytest.raises(UserError, match=r"endings: \.gif, \.mp4"):
+        eval.render(trainer, state, 0, 0, "x.avi")
     assert record(trained) == before
 
 

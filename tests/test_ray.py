@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+import types
+import warnings
 from pathlib import Path
 
 import pytest
 
 from prism_marl.errors import UserError
-from prism_marl.executors import make_executor
+from prism_marl.executors import make_executor, ray_cluster
 from prism_marl.executors.ray_cluster import Ray
 from prism_marl.experiment import Experiment
 from prism_marl.progress import read_progress
@@ -82,3 +84,20 @@ def test_more_than_this_machine_has_is_refused_at_once():
         Ray(gpus=1)._resources(Cluster())
     assert Ray()._resources(Cluster()) == {"num_cpus": 1, "num_gpus": 0}
     assert Ray(address="auto", gpus=1)._resources(Cluster()) == {"num_cpus": 1, "num_gpus": 1}
+
+
+def test_starting_a_cluster_after_jax_was_used_does_not_frighten_anybody():
+    """`reproduce` plans with JAX first, which then warns of every fork; here warnings are errors."""
+
+    def init(**options):
+        warnings.warn("os.fork() was called. os.fork() is incompatible with ...", RuntimeWarning, stacklevel=2)
+
+    ray_cluster._connect(types.SimpleNamespace(init=init), None)
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once(monkeypatch):
+    monkeypatch.delenv("RAY_NUM_REDIS_GET_RETRIES", raising=False)
+    Ray()
+    assert "RAY_NUM_REDIS_GET_RETRIES" not in os.environ  # a cluster of our own may be slow to start
+    Ray(address="nowhere:1")
+    assert os.environ["RAY_NUM_REDIS_GET_RETRIES"] == "1"

@@ -1,14 +1,10 @@
-"""Drawings: aligned text, plain JSON, and GIFs that other programs can read."""
+"""Drawings: aligned text, plain JSON and pictures."""
 
+import dataclasses
 import json
-from pathlib import Path
 
-import pytest
-from PIL import Image
-
-from prism_marl.envs.scene import Scene, Shape
-from prism_marl.errors import UserError
-from prism_marl.render import FOOD, PALETTE, scene_to_image, scene_to_json, scene_to_text, write_gif
+from prism_marl.envs.scene import FOE, Scene, Shape
+from prism_marl.render import FOOD, INK, PALETTE, colour_of, scene_to_image, scene_to_json, scene_to_text
 
 
 def frame(x: float = 0.5, *, grid: bool = True) -> Scene:
@@ -58,29 +54,11 @@ def test_the_picture_shows_the_colours_where_the_shapes_are():
     assert image.getpixel((round(3.5 * unit), round(0.5 * unit))) == (255, 255, 255)
 
 
-def test_a_gif_has_all_frames_and_rests_on_the_last(tmp_path: Path):
-    path = write_gif([frame(0.5), frame(1.5), frame(2.5)], tmp_path / "new" / "play.gif", fps=10.0)
-    with Image.open(path) as gif:
-        pauses = []
-        for k in range(getattr(gif, "n_frames", 1)):
-            gif.seek(k)
-            pauses.append(gif.info["duration"])
-    assert pauses == [100, 100, 1500] and path.stat().st_size < 60_000
-    assert [p.name for p in path.parent.iterdir()] == ["play.gif"]
-
-
-def test_what_cannot_be_written_is_one_sentence(tmp_path: Path):
-    with pytest.raises(UserError, match=r"only \.gif .* 'play\.gif'"):
-        write_gif([frame()], tmp_path / "play.mp4")
-    with pytest.raises(UserError, match="no frame"):
-        write_gif([], tmp_path / "play.gif")
-    with pytest.raises(UserError, match="fps must be positive"):
-        write_gif([frame()], tmp_path / "play.gif", fps=0.0)
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="cannot write") as error:
-        write_gif([frame()], tmp_path / "file" / "play.gif")
-    assert "\n" not in str(error.value)
-    (tmp_path / "folder.gif").mkdir()
-    with pytest.raises(UserError, match="cannot write"):
-        write_gif([frame()], tmp_path / "folder.gif")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.gif"]
+def test_a_legend_stands_under_the_caption_and_shapes_end_at_the_edge():
+    wide = Scene(8.0, 4.0, (Shape("circle", 4.0, 4.0, 6.0, 0),), grid=False, caption="")
+    image, said = scene_to_image(wide), scene_to_image(dataclasses.replace(wide, legend="A: an agent"))
+    assert said.width == image.width and said.height > image.height
+    below = (0, 321, image.width, image.height)  # the circle's lower half would lie here
+    assert image.crop(below).getcolors() == [(image.width * (image.height - 321), (255, 255, 255))]
+    assert len(said.crop((0, image.height, said.width, said.height)).getcolors(1000)) > 2
+    assert colour_of(Shape("square", 0.0, 0.0, 1.0, FOE)) == INK

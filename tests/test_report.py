@@ -6,11 +6,13 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from prism_marl import cli, page_data, page_figures, report
+from prism_marl.envs.scene import FOE, GOAL, SHIELD
 from prism_marl.errors import UserError
 from prism_marl.report import write_page, write_report
 from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
@@ -333,3 +335,9 @@ def test_a_replay_written_by_the_runner_is_shown(tmp_path):
     (replay,), _ = load_replays(tmp_path / "replays", notes)
     assert notes == []
     assert replay.frames[0] == scene
+
+
+def test_the_page_knows_the_colours_that_belong_to_no_agent():
+    script = (Path(report.__file__).parent / "page" / "core.js").read_text()
+    for colour in (GOAL, FOE, SHIELD):
+        assert f'"{colour}": "--' in script

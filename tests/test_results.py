@@ -145,6 +145,14 @@ def test_seeds_that_have_their_steps_are_not_called_short(tmp_path):
     assert load_run(path).notes == ()
 
 
+def test_a_seed_that_lost_one_evaluation_is_called_short_however_few_there_are(tmp_path):
+    path = make_run(tmp_path, evaluations=3, seeds=2, replays=0)
+    rows = [json.loads(line) for line in (path / "eval.jsonl").read_text().splitlines()]
+    write_jsonl(path / "eval.jsonl", [row for row in rows if (row["evaluation"], row["seed"]) != (2, 1)])
+    (note,) = load_run(path).notes
+    assert note.startswith("Seed 1 stops at step ") and "where the shortest seed ends" in note
+
+
 def test_spectra_without_metadata_take_their_step_from_the_evaluations(tmp_path):
     path = make_run(tmp_path, evaluations=2, seeds=1, spectra=False)
     (path / "spectra").mkdir()

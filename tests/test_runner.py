@@ -169,7 +169,7 @@ def test_nonsense_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
         runner.run(experiment, folder)
     assert error.value.code == 1 and "\n" not in str(error.value)
     assert rows(folder) == 1 and rows(folder, "train") == 0 and not (folder / "done").exists()
-    like = jax.eval_shape(runner.make_trainer(experiment).init)
+    like = runner.make_trainer(experiment).shapes()
     state, notes, complaints = checkpoint.load_newest(folder / "checkpoints", like, run_folder.owner(folder))
     assert complaints == [] and notes["evaluation"] == 1
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.seeds.learner.online))

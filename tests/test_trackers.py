@@ -114,6 +114,39 @@ def test_wandb_gets_each_evaluation_once(trained, tmp_path, monkeypatch):
     assert name == foraging().folder(Path()).name and service.settings["config"]["task"] == "lbf/4x4-2p-1f"
 
 
+class Notes(Quiet):
+    def __init__(self):
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_tracker_that_does_not_start_is_one_sentence(trained, tmp_path, monkeypatch):
+    def init(**settings):
+        raise ValueError("no API key\nsee the manual")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    told = r"^--sinks: wandb failed \(ValueError: no API key\); mend its settings or leave it out$"
+    with pytest.raises(UserError, match=told), tracked(Quiet(), ["wandb"], foraging(), tmp_path / "run") as monitor:
+        monitor.recorded(tmp_path / "run")  # nothing to hand over yet
+        copy_rows(trained, tmp_path / "run", range(1))
+        monitor.recorded(tmp_path / "run")
+
+
+def test_a_tracker_that_fails_later_does_not_stop_the_run(trained, tmp_path, monkeypatch):
+    service, notes = Service(), Notes()
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    with tracked(notes, ["wandb"], foraging(), tmp_path / "run") as monitor:
+        copy_rows(trained, tmp_path / "run", range(1))
+        monitor.recorded(tmp_path / "run")
+        monkeypatch.setattr("prism_marl.trackers.measured", lambda row: 1 / 0)
+        for number in (1, 2):
+            copy_rows(trained, tmp_path / "run", range(number, number + 1))
+            monitor.recorded(tmp_path / "run")
+    assert len(notes.notes) == 1 and "ZeroDivisionError" in notes.notes[0] and "the run goes on" in notes.notes[0]
+
+
 def test_sinks_are_known_and_installed_before_anything_starts(monkeypatch):
     assert check_sinks("tensorboard,tensorboard, ") == ("tensorboard",) and check_sinks(None) == ()
     with pytest.raises(UserError, match=r"--sinks: there is no 'tensorbord'; did you mean 'tensorboard'\?"):

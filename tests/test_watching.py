@@ -20,6 +20,7 @@ from prism_marl.page_data import load_study, page_data
 from prism_marl.presets import preset
 from prism_marl.recordings import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
 from prism_marl.report import render_page
+from tiny import small
 
 SMALL = {
     "network.width": "8",
@@ -61,7 +62,8 @@ def begun(experiment: Experiment, folder: Path) -> Path:
     with contextlib.closing(checkpoint.Writer(folder / "checkpoints", run_folder.owner(folder))) as writer:
         writer.save(0, checkpoint.flatten(trainer.packed(state)), {})
     scenes, total = trainer.watch(state, seed=0, number=0)
-    run_folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
+    if scenes:
+        run_folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
     return folder
 
 
@@ -106,8 +108,15 @@ def test_a_camera_is_refused_where_there_is_none_or_nothing_to_film_into(run, ca
         out, err = capsys.readouterr()
         assert out == "" and err.count("\n") == 1
         assert "--render FILE.gif" in err if robot else "'reach/3' has no camera" in err
-    assert cli.main(["eval", str(run), "--render", "x.mp4"]) == 2
-    assert "try 'x.gif'" in capsys.readouterr().err
+    assert cli.main(["eval", str(run), "--render", "x.avi"]) == 2
+    assert ".gif, .mp4 and the word text are known, try 'x.gif'" in capsys.readouterr().err
+
+
+def test_what_has_no_drawing_is_refused_before_it_is_played(tmp_path, capsys):
+    folder = begun(small("roles/2", "fups"), tmp_path / "run")
+    assert cli.main(["eval", str(folder), "--render", "x.gif"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "'roles/2' has no drawing; lbf, skirmish, mamujoco and reach tasks do" in err
 
 
 def test_the_camera_films_what_the_drawing_shows(loaded, tmp_path, monkeypatch, capsys):
@@ -160,9 +169,9 @@ def test_long_episodes_are_thinned_and_keep_both_ends():
 
 def test_films_of_any_length_end_in_time(monkeypatch, tmp_path):
     rates: list[float] = []
-    monkeypatch.setattr(filming, "write_gif", lambda frames, path, fps: rates.append(fps))
+    monkeypatch.setattr(filming, "write_film", lambda frames, path, fps: rates.append(fps))
     for number in (3, 100, 200, 401):
-        filming.write_film([Image.new("RGB", (4, 4))] * number, tmp_path / "x.gif")
+        filming.save([Image.new("RGB", (4, 4))] * number, tmp_path / "x.gif")
     assert rates == [5.0, 5.0, 10.0, 401 / 20]
 
 

@@ -76,12 +76,11 @@ def load_study(paths: Sequence[Path]) -> Study:
         for folder, name in zip(folders, names, strict=True)
     ]
     # Named from the given folder on: a page that is shown around need not tell where on a disk it was made.
-    empty = dict.fromkeys(
-        str(Path(path.resolve().name) / folder.relative_to(path))
-        for path in map(Path, paths)
-        for folder in empty_folders(path, found)
-    )
-    return Study(tuple(in_reading_order(runs)), tuple(empty))
+    empty: dict[Path, str] = {}
+    for path in map(Path, paths):
+        for folder in empty_folders(path, found):
+            empty.setdefault(folder.resolve(), str(Path(path.resolve().name) / folder.relative_to(path)))
+    return Study(tuple(in_reading_order(runs)), tuple(empty.values()))
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
@@ -277,7 +276,7 @@ def _replay_data(replay: Replay, scenes: Sequence[Any]) -> dict[str, Any]:
     first = replay.frames[0]
     return {
         "title": replay.title, "score": replay.score, "width": first.width, "height": first.height,
-        "grid": first.grid, "frames": frames,
+        "grid": first.grid, "legend": first.legend, "frames": frames,
     }  # fmt: skip
 
 

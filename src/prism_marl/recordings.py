@@ -214,7 +214,8 @@ def read_scene(raw: dict[str, Any]) -> Scene:
         raise ValueError("a scene has a finite, positive size")
     shapes = tuple(_shape(shape) for shape in raw["shapes"])
     extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
-    return Scene(width, height, shapes, bool(raw.get("grid", True)), str(raw.get("caption", "")), extra)
+    said = {key: str(raw.get(key, "")) for key in ("caption", "legend")}
+    return Scene(width, height, shapes, bool(raw.get("grid", True)), extra=extra, **said)
 
 
 def _shape(raw: dict[str, Any]) -> Shape:

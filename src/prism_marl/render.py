@@ -1,34 +1,30 @@
-"""Draw a ``Scene``: as text for the terminal, as an animated GIF, or as plain JSON for the web page."""
+"""Draw a ``Scene``: as text for the terminal, as a picture, or as plain JSON for the web page."""
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from prism_marl.envs.scene import NOBODY, Scene, Shape
-from prism_marl.errors import UserError
+from prism_marl.envs.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. Green is kept for food (colour -1).
+# Okabe and Ito's palette, which colour-blind readers can tell apart. Green is kept for what they want.
 PALETTE = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#666666")
 FOOD = "#009E73"
 INK, LINE, PAPER, PLAIN = "#222222", "#DDDDDD", "#FFFFFF", "#999999"
+SPECIAL = {GOAL: FOOD, NOBODY: PLAIN, FOE: INK, SHIELD: "#56B4E9"}
 
-LONGEST_SIDE = 400  # pixels of the longer side of the picture
+LONGEST_SIDE = {True: 400, False: 640}  # pixels: cells of a grid are large, a battle and a robot have details
 CAPTION = 28  # pixels under the picture
+LEGEND = 20  # pixels under the caption
+FAINT = 0.4  # of a circle's colour: it says how far somebody reaches and must not hide who stands there
 SMOOTH = 3  # drawn this many times larger and shrunk, which gives clean edges
-COLOURS = 64  # of the GIF: enough for the palette and its soft edges
 TEXT_COLUMNS = 64  # a continuous scene is squeezed into this many characters
 
 
 def colour_of(shape: Shape) -> str:
     """Hex colour of a shape."""
-    if shape.colour == NOBODY:
-        return PLAIN
-    return FOOD if shape.colour < 0 else PALETTE[shape.colour % len(PALETTE)]
+    return PALETTE[shape.colour % len(PALETTE)] if shape.colour >= 0 else SPECIAL.get(shape.colour, PLAIN)
 
 
 def scene_to_text(scene: Scene) -> str:
@@ -80,11 +76,27 @@ def scene_to_json(scene: Scene) -> dict[str, Any]:
     }
 
 
+def as_image(frame: Scene | Image.Image) -> Image.Image:
+    """A frame of a film, drawn if it is not a picture already."""
+    return frame if isinstance(frame, Image.Image) else scene_to_image(frame)
+
+
 def scene_to_image(scene: Scene) -> Image.Image:
-    """One frame: shapes over a grid, with the caption underneath."""
-    unit = max(2, round(LONGEST_SIDE / max(scene.width, scene.height)))  # whole pixels keep the grid even
+    """One frame: shapes over a grid, with the caption and the legend underneath."""
+    longest = max(scene.width, scene.height)
+    unit = max(2, round(LONGEST_SIDE[scene.grid] / longest))  # whole pixels keep the grid even
     width, height = round(scene.width * unit), round(scene.height * unit)
-    image = Image.new("RGB", ((width + 1) * SMOOTH, (height + 1 + CAPTION) * SMOOTH), PAPER)
+    image = Image.new("RGB", (width + 1, height + 1 + CAPTION + (LEGEND if scene.legend else 0)), PAPER)
+    image.paste(_board(scene, width, height, unit), (0, 0))
+    _write(image, scene.caption, height + 1, CAPTION, 14)
+    if scene.legend:
+        _write(image, scene.legend, height + 1 + CAPTION, LEGEND, 12)
+    return image
+
+
+def _board(scene: Scene, width: int, height: int, unit: int) -> Image.Image:
+    """The picture alone, so that nothing reaches into the text."""
+    image = Image.new("RGB", ((width + 1) * SMOOTH, (height + 1) * SMOOTH), PAPER)
     draw = ImageDraw.Draw(image)
     big = unit * SMOOTH
     right, bottom = width * SMOOTH, height * SMOOTH
@@ -93,44 +105,20 @@ def scene_to_image(scene: Scene) -> Image.Image:
             draw.line([(k * big + SMOOTH // 2, 0), (k * big + SMOOTH // 2, bottom)], LINE, SMOOTH)
         for k in range(int(scene.height) + 1):
             draw.line([(0, k * big + SMOOTH // 2), (right, k * big + SMOOTH // 2)], LINE, SMOOTH)
-    else:
-        draw.rectangle((0, 0, right, bottom), outline=LINE, width=SMOOTH)
     for shape in scene.shapes:
         _draw_shape(draw, shape, big)
-    font = _fit(draw, scene.caption, ImageFont.load_default(14 * SMOOTH), float(right))
-    draw.text((right / 2, bottom + CAPTION * SMOOTH / 2), scene.caption, INK, font, anchor="mm")
-    return image.resize((width + 1, height + 1 + CAPTION), Image.Resampling.LANCZOS)
+    if not scene.grid:
+        draw.rectangle((0, 0, right + SMOOTH - 1, bottom + SMOOTH - 1), outline=LINE, width=SMOOTH)
+    return image.resize((width + 1, height + 1), Image.Resampling.LANCZOS)
 
 
-def write_gif(scenes: Sequence[Scene | Image.Image], path: str | Path, *, fps: float = 5.0) -> Path:
-    """Write the frames as an endless GIF that rests on its last frame; the file appears whole or not at all."""
-    path = Path(path)
-    if path.suffix.lower() != ".gif":
-        raise UserError(f"render: cannot write '{path.name}'; only .gif is supported, try '{path.stem}.gif'")
-    if not scenes:
-        raise UserError("render: there is no frame to write; play at least one step")
-    if not fps > 0:
-        raise UserError(f"render: fps must be positive, not {fps}; try 5")
-    frames = [scene if isinstance(scene, Image.Image) else scene_to_image(scene) for scene in scenes]
-    # One palette for all frames, taken from a few of them side by side: colours must not flicker.
-    some = frames[:: max(1, len(frames) // 6)]
-    sheet = Image.new("RGB", (sum(f.width for f in some), max(f.height for f in some)), PAPER)
-    for k, frame in enumerate(some):
-        sheet.paste(frame, (sum(f.width for f in some[:k]), 0))
-    palette = sheet.quantize(COLOURS, dither=Image.Dither.NONE)
-    flat = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    pause = max(20, round(1000 / fps))  # milliseconds; viewers slow down anything below 20
-    pauses = [pause] * (len(flat) - 1) + [max(pause, 1500)]
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flat[0].save(part, "GIF", save_all=True, append_images=flat[1:], duration=pauses, loop=0, optimize=True)
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise UserError(f"render: cannot write '{path}': {error.strerror or error}; choose another file") from None
-    return path
+def _write(image: Image.Image, text: str, top: int, high: int, size: int) -> None:
+    """A line of text in the middle of a strip, as large as it fits."""
+    strip = Image.new("RGB", (image.width * SMOOTH, high * SMOOTH), PAPER)
+    draw = ImageDraw.Draw(strip)
+    font = _fit(draw, text, ImageFont.load_default(size * SMOOTH), 0.98 * strip.width)
+    draw.text((strip.width / 2, strip.height / 2), text, INK, font, anchor="mm")
+    image.paste(strip.resize((image.width, high), Image.Resampling.LANCZOS), (0, top))
 
 
 def _draw_shape(draw: ImageDraw.ImageDraw, shape: Shape, unit: int) -> None:
@@ -144,11 +132,15 @@ def _draw_shape(draw: ImageDraw.ImageDraw, shape: Shape, unit: int) -> None:
             draw.ellipse((left - half, top - half, left + half, top + half), fill)
         return
     if shape.kind == "circle":
-        draw.ellipse(box, outline=fill, width=SMOOTH)
+        draw.ellipse(box, outline=_faint(fill), width=SMOOTH)
         return
     if shape.ring:
         gap = half + 2.5 * edge
-        draw.ellipse((x - gap, y - gap, x + gap, y + gap), outline=INK, width=edge)
+        around = (x - gap, y - gap, x + gap, y + gap)
+        if shape.kind == "square":
+            draw.rounded_rectangle(around, gap * 0.35, outline=INK, width=edge)
+        else:
+            draw.ellipse(around, outline=INK, width=edge)
     if shape.kind == "disc":
         draw.ellipse(box, fill, PAPER, edge)
     elif shape.kind == "square":
@@ -168,7 +160,17 @@ def _fit(draw: ImageDraw.ImageDraw, text: str, font: Any, width: float) -> Any:
     return font if length <= width else ImageFont.load_default(max(1.0, font.size * width / length))
 
 
+def _faint(colour: str) -> tuple[int, ...]:
+    """The colour on paper, mixed into it."""
+    mixed = zip(_numbers(colour), _numbers(PAPER), strict=True)
+    return tuple(round(FAINT * own + (1 - FAINT) * paper) for own, paper in mixed)
+
+
+def _numbers(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
 def _ink_on(fill: str) -> str:
     """Black or white, whichever reads better on the colour."""
-    red, green, blue = (int(fill[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = _numbers(fill)
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER

@@ -242,10 +242,14 @@ def _completeness(run: Run) -> list[str]:
     spacing = max((np.diff(curve.steps).max() for curve in run.evaluations if curve.steps.size > 1), default=0.0)
     settings = run.config.get("run")
     planned = settings if isinstance(settings, dict) else {}
-    # Seeds go on until the slowest has its steps, so a seed that has its own is not short.
-    goal = min(max(ends.values()) - 1.5 * spacing, np.nan_to_num(number(planned.get("steps")), nan=np.inf))
-    for seed, end in ends.items():
-        if end < goal:
+    # Seeds go on until the slowest has its steps, so a seed that has its own is not short. All are evaluated at once:
+    # one with fewer evaluations has lost some, however far apart they are.
+    wanted = np.nan_to_num(number(planned.get("steps")), nan=np.inf)
+    goal = min(max(ends.values()) - 1.5 * spacing, wanted)
+    most = max(curve.steps.size for curve in run.evaluations)
+    for curve in run.evaluations:
+        seed, end = curve.seed, ends[curve.seed]
+        if end < goal or (curve.steps.size < most and end < min(max(ends.values()), wanted)):
             notes.append(
                 f"Seed {seed} stops at step {end:,.0f} of {max(ends.values()):,.0f}; the curves end where "
                 "the shortest seed ends."

@@ -29,6 +29,7 @@ class Tracker(Quiet, abc.ABC):
     def __init__(self, experiment: Experiment, folder: Path):
         self.experiment, self.folder = experiment, folder
         self._read: dict[str, int] = dict.fromkeys(FILES, 0)
+        self.delivered = False
 
     def recorded(self, folder: Path) -> None:
         by_evaluation: dict[int, list[tuple[str, dict[str, Any]]]] = {}
@@ -37,6 +38,7 @@ class Tracker(Quiet, abc.ABC):
                 by_evaluation.setdefault(row["evaluation"], []).append((name, row))
         for number, rows in sorted(by_evaluation.items()):
             self.evaluation(number, rows)
+            self.delivered = True
 
     def _new_rows(self, name: str) -> Iterator[dict[str, Any]]:
         path = self.folder / f"{name}.jsonl"
@@ -137,11 +139,45 @@ def check_sinks(text: str | None) -> tuple[str, ...]:
     return names
 
 
+class Guarded(Quiet):
+    """A tracker that cannot hurt a run. One that does not even start is the user's to mend, before time is spent; one
+    that fails later gets no more rows, and the run goes on: it has its record."""
+
+    def __init__(self, tracker: Tracker, monitor: Monitor):
+        self._tracker, self._monitor = tracker, monitor
+        self._broken = False
+
+    def recorded(self, folder: Path) -> None:
+        if not self._broken:
+            with self._guard():
+                self._tracker.recorded(folder)
+
+    def close(self) -> None:
+        with self._guard():
+            self._tracker.close()
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:  # whatever a foreign package raises
+            self._broken = True
+            said = (str(error).strip().splitlines() or [""])[0]
+            trouble = f"--sinks: {self._tracker.package} failed ({type(error).__name__}: {said})"
+            if not self._tracker.delivered:
+                raise UserError(f"{trouble}; mend its settings or leave it out") from error
+            self._monitor.note(f"{trouble}; it gets no more rows, the run goes on and the row files have everything")
+
+
 @contextlib.contextmanager
 def tracked(monitor: Monitor, names: Sequence[str], experiment: Experiment, folder: Path) -> Iterator[Monitor]:
     """A monitor that also feeds trackers; they are closed however the run ends."""
     with contextlib.ExitStack() as stack:
-        trackers = [stack.enter_context(contextlib.closing(SINKS[name](experiment, folder))) for name in names]
+        trackers = [Guarded(SINKS[name](experiment, folder), monitor) for name in names]
+        for tracker in trackers:
+            stack.enter_context(contextlib.closing(tracker))
         yield Several([monitor, *trackers])
 
 

@@ -30,7 +30,8 @@ from prism_marl.envs.mamujoco.swimmer import LONGEST, build_swimmer
 from prism_marl.envs.mamujoco.tasks import HORIZON, find_task
 from prism_marl.envs.scene import NOBODY
 from prism_marl.errors import UserError
-from prism_marl.render import colour_of, scene_to_image, scene_to_json, scene_to_text, write_gif
+from prism_marl.films import write_film
+from prism_marl.render import colour_of, scene_to_image, scene_to_json, scene_to_text
 
 ORIGINALS = {
     "ant-4x2": "Ant-v4",
@@ -481,7 +482,7 @@ def test_stick_figures_follow_the_robot_and_wear_the_agents_colours(variant: str
     assert tuple(bytes.fromhex(colour_of(scene.shapes[-1])[1:])) in colours  # nothing is in front of the last one
     if variant == "hopper-3x1":
         assert env.scene(0) == env.scene(0) != scene
-        assert write_gif([env.scene(0), scene], tmp_path / "hop.gif").stat().st_size > 1000
+        assert write_film([env.scene(0), scene], tmp_path / "hop.gif").stat().st_size > 1000
 
 
 def test_a_figure_is_as_long_as_the_robot():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from battlefield import ACT, STOP, field, play
 
+from prism_marl.envs.scene import GOAL, SHIELD
 from prism_marl.envs.skirmish import RACES, Skirmish, make_skirmish
 from prism_marl.envs.skirmish.fields import fields
-from prism_marl.envs.skirmish.units import Unit
+from prism_marl.envs.skirmish.units import COLOSSUS, ZEALOT, Unit
 from prism_marl.render import scene_to_image, scene_to_json, scene_to_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
@@ -95,12 +96,24 @@ def test_a_drawing_shows_types_health_shields_targets_and_ranges():
     lines = [shape for shape in scene.shapes if shape.kind == "bar" and shape.size < 0.1]
     assert len(lines) == 2 and lines[0].x + lines[0].dx == pytest.approx(float(state.x[2]))  # the zealot comes, too
     bars = [shape for shape in scene.shapes if shape.kind == "bar" and shape.size > 0.1]
-    assert len(bars) == 3 * 4 and min(bar.dx for bar in bars) == pytest.approx(1.2 * 40 / 80, abs=0.01)
+    assert len(bars) == 3 * 4
+    health, shield = bars[1], bars[3]
+    assert (health.colour, shield.colour) == (GOAL, SHIELD) and health.y > bodies[0].y > shield.y
+    assert shield.dx / health.dx == pytest.approx(40 / 80, abs=0.01)
+    assert scene.legend.startswith("S stalker, Z zealot, C colossus; ") and "blue: shield" in scene.legend
     text = scene_to_text(scene)
     assert "S" in text and "C" in text and "z" in text and "?" not in text and "1/200, 2 against 1" in text
     assert scene_to_json(scene)["extra"]["enemies alive"] == 1
     picture = np.asarray(scene_to_image(scene))
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+
+
+@pytest.mark.parametrize(("gap", "near"), [(0.05, True), (0.25, False)])
+def test_a_ring_counts_from_edge_to_edge(gap: float, near: bool):
+    apart = ZEALOT.range + ZEALOT.radius + COLOSSUS.radius + gap - 0.1
+    env, state = field("protoss", [("zealot", 10, 10)], [("colossus", 10 + apart, 10)])
+    scene = env.scene(state._replace(target=jnp.array([1, -1], state.target.dtype)))
+    assert [shape.ring for shape in scene.shapes if shape.kind == "disc"] == [near]
 
 
 def test_drawing_needs_no_device_arrays():

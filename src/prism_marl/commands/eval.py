@@ -12,6 +12,7 @@ from rich.table import Table
 from prism_marl import checkpoint
 from prism_marl.commands import filming
 from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.screen import counted
 from prism_marl.envs.adapters.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment import Experiment
@@ -29,7 +30,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--episodes", type=whole, default=100, help="episodes for each seed (default: 100)")
     parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
     parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
-    parser.add_argument("--render", help="FILE.gif, or 'text' to print the episode here")
+    parser.add_argument("--render", help="FILE.gif, FILE.mp4, or 'text' to print the episode here")
     parser.add_argument("--module", help="the Python module of a pettingzoo task, if you trust its code")
     parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
     found = parser.parse_strictly(argv)
@@ -40,6 +41,8 @@ def run(argv: list[str]) -> int:
     with full_memory_explained(), contextlib.ExitStack() as stack:
         trainer, state = load(found.run, found.episodes)
         stack.enter_context(contextlib.closing(trainer))
+        if found.render and getattr(trainer.env, "scene", None) is None:
+            raise _undrawn(trainer)
         show_numbers(trainer, state)
         if found.render:
             render(trainer, state, seed, found.episode, found.render, camera=found.camera)
@@ -90,7 +93,8 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
     evaluate = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
     values = jax.device_get(evaluate(state, jnp.int32(2**31 - 1)))  # episodes that training never evaluated on
     run = trainer.experiment.run
-    title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {run.eval_episodes} greedy episodes"
+    played = counted(run.eval_episodes, "greedy episode")
+    title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {played}"
     table = Table(title=title)
     for column in ("seed", "steps", *values):
         table.add_column(column, justify="right")
@@ -100,16 +104,21 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
     Console().print(table)
 
 
+def _undrawn(trainer: Trainer) -> UserError:
+    drawn = "lbf, skirmish, mamujoco and reach tasks do"
+    return UserError(f"--render: '{trainer.experiment.task}' has no drawing; {drawn}")
+
+
 def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target: str, *, camera: bool = False) -> None:
     """Watch one episode."""
     console, shown = Console(), ""
     if camera:
         pictures, total, steps = filming.film(trainer, state, seed, episode)
-        filming.write_film(pictures, Path(target))
+        filming.save(pictures, Path(target))
     else:
         scenes, total = trainer.watch(state, seed=seed, number=episode)
         if not scenes:
-            raise UserError(f"--render: '{trainer.experiment.task}' has no drawing; lbf and mamujoco tasks do")
+            raise _undrawn(trainer)
         steps = len(scenes) - 1
         if target == "text":
             kept = filming.thinned(scenes, filming.TEXT_FRAMES)
@@ -118,5 +127,5 @@ def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target:
                 console.print()
             shown = f" ({len(kept)} of {len(scenes)} pictures shown)" if len(kept) < len(scenes) else ""
         else:
-            filming.write_film(filming.thinned(scenes, filming.FILM_FRAMES), Path(target))
+            filming.save(filming.thinned(scenes, filming.FILM_FRAMES), Path(target))
     console.print(f"return {total:.3f} in {steps} steps" + (shown if target == "text" else f": {target}"))

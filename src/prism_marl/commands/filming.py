@@ -11,8 +11,9 @@ from prism_marl.envs import make_vector
 from prism_marl.envs.mamujoco import camera
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
+from prism_marl.films import SAVERS, known_endings, write_film
+from prism_marl.mp4 import find_ffmpeg
 from prism_marl.recordings import evenly_spaced
-from prism_marl.render import write_gif
 from prism_marl.trainer import Trainer, TrainState
 
 FILM_FRAMES = 401  # of 1000 steps of a robot, about every second or third: still smooth, and a file of a few MB
@@ -29,17 +30,21 @@ def check_camera(task: str, target: str | None) -> None:
             f"--camera: '{task}' has no camera, only mamujoco tasks do; leave it out and --render draws by itself"
         )
     if target is None or target == "text":
-        raise UserError("--camera: pictures need a file; add --render FILE.gif")
+        raise UserError("--camera: pictures need a file; add --render FILE.gif or FILE.mp4")
     camera.frames(task, [])
 
 
 def check_target(target: str) -> None:
-    """Refuse a file name that cannot become a film before anything is played."""
-    if target != "text" and Path(target).suffix.lower() != ".gif":
-        name = Path(target)
+    """Refuse a file that cannot become a film before anything is played."""
+    name = Path(target)
+    ending = name.suffix.lower()
+    if target != "text" and ending not in SAVERS:
         raise UserError(
-            f"--render: cannot write '{name.name}'; only .gif and the word text are known, try '{name.stem or 'x'}.gif'"
+            f"--render: cannot write '{name.name}'; {known_endings()} and the word text are known, "
+            f"try '{name.stem or 'x'}.gif'"
         )
+    if ending == ".mp4":
+        find_ffmpeg()
 
 
 def thinned(frames: Sequence[Frame], limit: int) -> list[Frame]:
@@ -47,9 +52,9 @@ def thinned(frames: Sequence[Frame], limit: int) -> list[Frame]:
     return [frames[index] for index in evenly_spaced(len(frames), limit)]
 
 
-def write_film(frames: Sequence[Scene | Image.Image], path: Path) -> None:
+def save(frames: Sequence[Scene | Image.Image], path: Path) -> None:
     """Five frames a second, or as many as end the film in time."""
-    write_gif(frames, path, fps=max(5.0, len(frames) / FILM_SECONDS))
+    write_film(frames, path, fps=max(5.0, len(frames) / FILM_SECONDS))
 
 
 class _Watched:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from prism_marl.commands.arguments import Arguments
 from prism_marl.commands.executing import add_executor_options, chosen_executor, conclude
-from prism_marl.commands.screen import show, table
+from prism_marl.commands.screen import counted, show, table
 from prism_marl.errors import UserError
 from prism_marl.executors import Executor
 from prism_marl.live_view import SweepView
@@ -101,7 +101,7 @@ def _why_not_waiting(estimate: Estimate) -> str:
 def _total(plan: Plan) -> str:
     waiting, done = len(plan.waiting), sum(estimate.state == "finished" for estimate in plan.estimates)
     biggest = max((estimate.bytes for estimate in plan.waiting), default=0)
-    text = f"{waiting} experiments to run, {done} finished before."
+    text = f"{counted(waiting, 'experiment')} to run, {done} finished before."
     if waiting:
         text += f" Memory: at most {size_in_words(biggest)} for one, and what compiled updates need besides."
         known = waiting - plan.unknown

@@ -44,3 +44,8 @@ def table(title: str, names: tuple[str, ...], numbers: tuple[str, ...] = (), tex
     for name in text:
         made.add_column(name, overflow="fold")
     return made
+
+
+def counted(number: int, thing: str) -> str:
+    """A number with its noun."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prism_marl.commands.arguments import Arguments
 from prism_marl.commands.executing import add_executor_options, chosen_executor, conclude
-from prism_marl.commands.screen import show, table
+from prism_marl.commands.screen import counted, show, table
 from prism_marl.errors import UserError
 from prism_marl.live_view import SweepView, labels
 from prism_marl.sweep import Sweep, folder_of, grid, is_finished, run_sweep
@@ -90,4 +90,4 @@ def _show_plan(sweep: Sweep, out: Path) -> None:
         state = "finished" if is_finished(folder) else begun
         left += experiment.run.seeds * experiment.run.steps if state != "finished" else 0
         rows.add_row(state, f"{experiment.run.seeds}", f"{experiment.run.steps:,}", label, str(folder))
-    show(rows, f"{len(sweep.experiments)} experiments; {left:,} environment steps at most are left")
+    show(rows, f"{counted(len(sweep.experiments), 'experiment')}; {left:,} environment steps at most are left")

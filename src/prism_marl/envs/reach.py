@@ -23,6 +23,7 @@ LEAN = 0.2  # how far the points follow the drift
 PUSH = 0.5  # how far the drift follows a miss
 START = 0.8  # the drift starts in [-START, START]
 SIDE = 24.0  # units of the picture
+LEGEND = "disc: what an agent plays; circle of its colour: what it should"
 
 
 def points(agents: int) -> np.ndarray:
@@ -87,7 +88,7 @@ class Reach:
         clock, drift = int(self.clock[row]), float(self.drift[row])
         caption = f"step {clock}/{HORIZON}, drift {drift:.2f}"
         numbers = {"step": float(clock), "drift": drift}
-        return Scene(SIDE, SIDE, (*circles, *discs), grid=False, caption=caption, extra=numbers)
+        return Scene(SIDE, SIDE, (*circles, *discs), grid=False, caption=caption, extra=numbers, legend=LEGEND)
 
     @staticmethod
     def _place(points: np.ndarray) -> list[list[float]]:

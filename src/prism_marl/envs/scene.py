@@ -6,7 +6,10 @@ Coordinates run from (0, 0) at the top left to (width, height) at the bottom rig
 
 from dataclasses import dataclass, field
 
+GOAL = -1  # colour of what the agents want more of: food, health
 NOBODY = -2  # colour of what belongs to no agent
+FOE = -3  # colour of opponents
+SHIELD = -4  # colour of what protects, light blue
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Shape:
     x: float
     y: float
     size: float  # full width in scene units; of a bar, its thickness
-    colour: int  # index into the palette of the drawer: agents use their own index, food uses -1, scenery NOBODY
+    colour: int  # index into the palette of the drawer: agents use their own index, others a constant above
     label: str = ""  # short text inside the shape
     glyph: str = "?"  # one character for the terminal; none where "" is said
     ring: bool = False  # drawn with an outline: the agent is acting on something
@@ -35,3 +38,4 @@ class Scene:
     grid: bool = True  # draw cell lines at whole coordinates
     caption: str = ""
     extra: dict[str, float] = field(default_factory=dict)  # numbers worth printing under the picture
+    legend: str = ""  # what letters and signs mean, where nobody could guess

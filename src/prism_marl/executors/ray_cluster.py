@@ -8,6 +8,7 @@ folder has gone with it.
 import math
 import os
 import time
+import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ class Ray:
     gpus: float | None = None  # GPUs that one experiment takes; None: 1 where the cluster has any
 
     def __post_init__(self) -> None:
+        if self.address:  # Ray reads this when it is imported, waits 40 s for an answer, and would ask twenty times
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
         _ray()
         for name, number, least in (("cpus", self.cpus, 1), ("gpus", self.gpus or 0, 0)):
             if not least <= number < math.inf:
@@ -85,7 +88,10 @@ def _ray() -> Any:
 def _connect(ray: Any, address: str | None) -> None:
     quiet = {"include_dashboard": False, "object_store_memory": STORE} if address is None else {}
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level="error", **quiet)
+        with warnings.catch_warnings():
+            # JAX warns of forks once it is in use. Ray's servers fork only to become another program at once.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(address=address or "local", log_to_driver=False, logging_level="error", **quiet)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         where = f"no Ray cluster at '{address}'" if address else "a Ray cluster could not be started"
         raise UserError(f"--address: {where} ({one_line(str(error))[:200]})", code=1) from None

@@ -16,7 +16,7 @@ function scoresSection(section) {
   };
   picker.addEventListener("change", redraw);
   section.append(heading("End points", { finals: "scores", probabilities: "improvement" }), make("div", { class: "bar", hidden: tasks.length < 2 }, make("label", {}, "Task", picker)), stage,
-    caption("Which method wins, and how sure.", "Interquartile mean over seeds with its 95% bootstrap interval in brackets, drawn to scale. Best is the highest evaluation of each seed and so flatters; the mean over training is the area under the curve divided by its length. In the square, each number is the probability that a random seed of the row ends above a random seed of the column: 50% is a coin toss, and only bold ones have an interval that leaves the coin toss out."));
+    caption("Which method wins, and how sure.", "Interquartile mean over seeds with its 95% bootstrap interval in brackets, drawn to scale. Curves are compared at equal steps: final is the last step that every seed has reached, between two evaluations a value lies on the line from one to the other. Best is the highest point of each seed and so flatters; the mean over training is the area under the curve divided by its length. In the square, each number is the probability that a random seed of the row ends above a random seed of the column: 50% is a coin toss, and only bold ones have an interval that leaves the coin toss out."));
   figure(stage, redraw);
   return true;
 }

@@ -40,8 +40,8 @@ function isDark() { return document.documentElement.dataset.theme === "dark"; }
 function shade(pair) { return pair[isDark() ? 1 : 0]; }
 function cssColour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 function agentColour(index) {
-  if (index < -1) return cssColour("--muted"); // belongs to nobody
-  return index < 0 ? cssColour("--food") : shade(AGENT_COLOURS[index % AGENT_COLOURS.length]);
+  if (index >= 0) return shade(AGENT_COLOURS[index % AGENT_COLOURS.length]);
+  return cssColour({ "-1": "--food", "-3": "--ink", "-4": "--shield" }[index] || "--muted"); // as in envs/scene.py
 }
 
 // Numbers: three significant digits are what five seeds can carry.

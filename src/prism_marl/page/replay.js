@@ -1,5 +1,7 @@
 // Recorded episodes, drawn from scenes: discs, squares, crosses, circles and bars on a board.
 
+const SIGNS = "green: what they are after; ring: acts on something"; // of scenes that have no legend
+
 function replaySection(section, run) {
   if (!run.replays.length) return false;
   const picker = make("select", { "aria-label": "Episode" }, ...run.replays.map((replay, index) => make("option", { value: index, text: replay.title })));
@@ -39,9 +41,9 @@ function episode(replay, picker) {
     make("div", { class: "bar" }, controls.button,
       make("button", { type: "button", text: "−1", "aria-label": "One step back", onclick: () => controls.step(-1) }),
       make("button", { type: "button", text: "+1", "aria-label": "One step on", onclick: () => controls.step(1) }), controls.slider),
-    facts, caption("What the policy does.", "A greedy episode of the trained team; agents carry the colours of the spectrum explorer, green is what they are after, and a ring marks an agent that acts on something. Look for agents that split the work rather than walk as one."));
+    facts, caption("What the policy does.", `A greedy episode of the trained team, every agent in its colour (${replay.legend || SIGNS}). Look for agents that split the work rather than walk as one.`));
   figure(host, () => controls.refresh(current));
-  return make("div", { class: "split" }, host, side);
+  return make("div", { class: replay.grid ? "split" : "split large" }, host, side);
 }
 
 function fact(name, value) { return make("li", {}, make("span", { text: name }), make("b", { text: value })); }
@@ -61,7 +63,11 @@ function paintBoard(board, replay, frame) {
 
 function paintShape([kind, x, y, size, colour, label, ring, dx, dy], unit) {
   const paint = agentColour(colour), half = size / 2, nodes = [];
-  if (ring) nodes.push(draw("circle", { cx: x, cy: y, r: half * 1.25, fill: "none", stroke: paint, "stroke-width": 0.06 * unit, "stroke-opacity": 0.75 }));
+  if (ring) {
+    const reach = half * 1.25, line = { fill: "none", stroke: paint, "stroke-width": 0.06 * unit, "stroke-opacity": 0.75 };
+    nodes.push(kind === "square" ? draw("rect", { x: x - reach, y: y - reach, width: 2 * reach, height: 2 * reach, rx: reach * 0.4, ...line })
+      : draw("circle", { cx: x, cy: y, r: reach, ...line }));
+  }
   if (kind === "bar") {
     nodes.push(draw("path", { d: `M${x} ${y}l${dx} ${dy}`, stroke: paint, "stroke-width": size, "stroke-linecap": "round" }));
   } else if (kind === "circle") {

@@ -30,6 +30,8 @@ class Drawing:
         links = task.agents * task.joints + 1
         self._metre = SIDE / (1.3 * links) if self._above else METRE
         self._ground = 10 ** int(np.log10(links)) if self._above else 1  # metres between two marks
+        apart = "1 metre" if self._ground == 1 else f"{self._ground} metres"
+        self._legend = f"colour: the agent that moves a part; grey: moved by nobody; dots: {apart} apart"
         owners = _owners(model, task)
         solid = model.geom_type != engine.mjtGeom.mjGEOM_PLANE
         self._rods = np.flatnonzero(solid)
@@ -64,7 +66,8 @@ class Drawing:
         width, height = (SIDE, SIDE) if self._above else (WIDE, HIGH)
         caption = f"step {clock}/{HORIZON}, {position[0]:.2f} m"
         numbers = {"step": float(clock), "metres": float(position[0])}
-        return Scene(width, height, self._marks(eye) + rods, grid=False, caption=caption, extra=numbers)
+        shapes = self._marks(eye) + rods
+        return Scene(width, height, shapes, grid=False, caption=caption, extra=numbers, legend=self._legend)
 
     def _project(self, point: np.ndarray) -> np.ndarray:
         """Points in metres around the eye [k, 3] to points of the picture [k, 2]."""

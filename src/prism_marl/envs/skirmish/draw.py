@@ -3,14 +3,14 @@
 import math
 from typing import Any
 
-from prism_marl.envs.scene import NOBODY, Scene, Shape
+from prism_marl.envs.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 from prism_marl.envs.skirmish.state import State
-from prism_marl.envs.skirmish.units import MAP, Race, Unit
+from prism_marl.envs.skirmish.units import MAP, Race
 
 LETTERS = {
     "marine": "M",
     "marauder": "R",
-    "medivac": "+",
+    "medivac": "V",
     "stalker": "S",
     "zealot": "Z",
     "colossus": "C",
@@ -18,8 +18,9 @@ LETTERS = {
     "hydralisk": "H",
     "baneling": "B",
 }
-ENEMY, SHIELD = -1, 3  # colours: what the agents are after, and light blue
-BAR, THIN = 0.18, 0.07  # thickness
+BAR, THIN = 0.22, 0.07  # thickness
+SMALLEST = 0.9  # width of a body: the letter must be legible
+TOUCH = 0.5  # who has to come closer than this has no range worth a circle
 
 
 def draw(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
@@ -36,34 +37,45 @@ def draw(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
             continue
         agent = index < n
         unit = (race.units if agent else theirs)[kind]
-        x, y, colour = s.x[index], MAP - s.y[index], index if agent else ENEMY
+        x, y, colour = s.x[index], MAP - s.y[index], index if agent else FOE
         target = s.target[index]
         acts = target >= 0 and s.health[target] > 0
         if acts:
             line = (s.x[target] - x, MAP - s.y[target] - y)
             under.append(Shape("bar", x, y, THIN, colour, glyph="", dx=line[0], dy=line[1]))
-        if agent:
+        if agent and unit.range > TOUCH:
             under.append(Shape("circle", x, y, 2 * (unit.range + unit.radius), colour, glyph=""))
         letter = LETTERS[unit.name]
         shape, glyph = ("disc", letter) if agent else ("square", letter.lower())
-        size = 2 * unit.radius
-        bodies.append(Shape(shape, x, y, max(size, 0.9), colour, letter, glyph, ring=acts and _reaches(unit, index, s)))
-        bars += _bars(x, y - max(unit.radius, 0.45) - 0.35, s.health[index] / unit.health, colour)
+        size = max(2 * unit.radius, SMALLEST)
+        bodies.append(Shape(shape, x, y, size, colour, letter, glyph, ring=acts and _reaches(race, index, s)))
+        bars += _bar(x, y + (size - BAR) / 2, size, s.health[index] / unit.health, GOAL)
         if unit.shield:
-            bars += _bars(x, y - max(unit.radius, 0.45) - 0.6, s.shield[index] / unit.shield, SHIELD)
-    left = sum(health > 0 for health in s.health[:n]), sum(health > 0 for health in s.health[n:])
-    caption = f"step {s.clock}/{horizon}, {left[0]} against {left[1]}"
-    numbers = {"step": float(s.clock), "agents alive": float(left[0]), "enemies alive": float(left[1])}
-    return Scene(MAP, MAP, (*under, *bodies, *bars), grid=False, caption=caption, extra=numbers)
+            bars += _bar(x, y - (size - BAR) / 2, size, s.shield[index] / unit.shield, SHIELD)
+    alive = sum(health > 0 for health in s.health[:n]), sum(health > 0 for health in s.health[n:])
+    caption = f"step {s.clock}/{horizon}, {alive[0]} against {alive[1]}"
+    numbers = {"step": float(s.clock), "agents alive": float(alive[0]), "enemies alive": float(alive[1])}
+    shapes = (*under, *bodies, *bars)
+    return Scene(MAP, MAP, shapes, grid=False, caption=caption, extra=numbers, legend=_legend(race))
 
 
-def _bars(x: float, y: float, share: float, colour: int) -> list[Shape]:
-    """A full bar in grey under the part that is left."""
-    full = Shape("bar", x - 0.6, y, BAR, NOBODY, glyph="", dx=1.2)
-    return [full, Shape("bar", x - 0.6, y, BAR, colour, glyph="", dx=1.2 * min(max(share, 0.0), 1.0))]
+def _bar(x: float, y: float, size: float, share: float, colour: int) -> list[Shape]:
+    """What is left in colour on grey, along an edge of the body: bodies keep apart, so it hides nobody else."""
+    full = size - BAR  # the ends are round
+    lengths = ((NOBODY, full), (colour, full * min(max(share, 0.0), 1.0)))
+    return [Shape("bar", x - full / 2, y, BAR, paint, glyph="", dx=length) for paint, length in lengths]
 
 
-def _reaches(unit: Unit, index: int, s: Any) -> bool:
-    """Whether the target is in range, for a ring around those who fight."""
+def _legend(race: Race) -> str:
+    letters = ", ".join(f"{LETTERS[unit.name]} {unit.name}" for unit in race.units)
+    shield = ", blue: shield" if race.shielded else ""
+    signs = f"disc: agent, square: enemy; green: health{shield}; line: target, circle: range, ring: in range"
+    return f"{letters}; {signs}"
+
+
+def _reaches(race: Race, index: int, s: Any) -> bool:
+    """Whether the target is in range, from edge to edge, for a ring around those who fight."""
     target = s.target[index]
-    return math.hypot(s.x[target] - s.x[index], s.y[target] - s.y[index]) <= unit.range + 2 * unit.radius
+    unit, other = race.units[s.kind[index]], race.units[s.kind[target]]  # both sides have the same bodies and weapons
+    apart = math.hypot(s.x[target] - s.x[index], s.y[target] - s.y[index])
+    return apart <= unit.range + unit.radius + other.radius
