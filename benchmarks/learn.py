@@ -86,31 +86,37 @@ def summary(folder: Path) -> str:
     return f"{folder.name}: final returns {[round(value, 3) for value in finals]}, {seconds:.0f} s of training"
 
 
-def draw(rows: Path, picture: Path | None) -> None:
-    """The table and the figure of kept rows; nothing in them is typed by hand."""
+def draw(rows: Path, picture: Path | None, metrics: list[str]) -> None:
+    """The table and the figures of kept rows; nothing in them is typed by hand."""
     from prism_marl import plots, results, stats
 
     runs = results.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
-    print("| method | steps | final return, IQM [95% interval] | each seed | training s | compile s |")
-    print("|---|--:|---|---|--:|--:|")
+    print(
+        f"| method | steps | {' | '.join(f'final {name}, IQM [95% interval]' for name in metrics)} | each seed | ",
+        end="",
+    )
+    print("training s | compile s |\n|---|--:|" + "---|" * (len(metrics) + 1) + "--:|--:|")
     for run in runs:
-        curves = results.on_common_grid(run.evaluations, "return")
-        if curves is None:
+        found = [results.on_common_grid(run.evaluations, name) for name in metrics]
+        curves = [one for one in found if one is not None]
+        if len(curves) < len(metrics):
             continue
-        final = curves.values[:, -1]
-        interval = stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES)
+        finals = [one.values[:, -1] for one in curves]
+        intervals = [stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES) for final in finals]
         timing = [json.loads(line) for line in (rows / run.name / "timing.jsonl").read_text().splitlines()]
         cells = [
             run.method,
-            f"{curves.steps[-1]:,.0f}",
-            f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]",
-            " ".join(f"{value:.3f}" for value in sorted(final)),
+            f"{curves[0].steps[-1]:,.0f}",
+            *(f"{one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in intervals),
+            " ".join(f"{value:.3f}" for value in sorted(finals[0])),
             f"{sum(row['seconds'] for row in timing):.0f}",
             f"{timing[-1]['compile_seconds']:.0f}",
         ]
         print("| " + " | ".join(cells) + " |")
     if picture:
-        plots.save_figure(plots.learning_curves(runs), picture.with_suffix(""))
+        for name in metrics:
+            stem = picture.with_suffix("") if name == "return" else picture.with_name(f"{picture.stem}-{name}")
+            plots.save_figure(plots.learning_curves(runs, name), stem)
 
 
 def main() -> int:
@@ -124,10 +130,11 @@ def main() -> int:
     parser.add_argument("--side-by-side", type=int, default=1, help="processes at once")
     parser.add_argument("--rows-only", action="store_true", help="end a run with its last row, without a checkpoint")
     parser.add_argument("--draw", type=Path, help="only draw rows that were kept earlier")
+    parser.add_argument("--metrics", default="return", help="with --draw: also battle_won, for example")
     parser.add_argument("--picture", type=Path, help="with --draw: the figure, as PNG and PDF")
     found, extra = parser.parse_known_args()
     if found.draw:
-        draw(found.draw, found.picture)
+        draw(found.draw, found.picture, found.metrics.split(","))
         return 0
     folders = {method: found.out / method for method in found.methods.split(",")}
     shared = ["--seeds", found.seeds, "--envs", found.envs, *extra]

@@ -2,6 +2,7 @@
 
     python benchmarks/speeds.py runs/reproduce --note "other programs running"      # run folders, at any depth
     python benchmarks/speeds.py docs/rows/speed/h200-train-898e2e6.jsonl            # rows of benchmarks/train_speed.py
+    python benchmarks/speeds.py docs/rows/speed/h200-matd3.jsonl                    # loops of benchmarks/matd3_speed.py
 
 A record with the same task, method, sizes and machine is replaced.
 """
@@ -20,30 +21,35 @@ RECORD = Path(speeds.__file__).with_name("speeds.json")
 
 
 def of_row(row: dict[str, Any], note: str) -> Speed:
-    """A row of ``train_speed.py``, which measures the preset of a task."""
+    """A row of ``train_speed.py`` or ``matd3_speed.py``, which measure the preset of a task."""
     experiment, machine = preset(row["task"], row["method"]), row["machine"]
     return Speed(
         task=row["task"],
         method=row["method"],
         seeds=row["seeds"],
-        envs=row["envs"],
+        envs=row.get("envs", experiment.run.envs),
         width=experiment.network.width,
         batch=experiment.learner.batch,
         platform=machine["platform"],
         device=machine["device"],
         cores=machine["cores"],
         steps_per_second=row["steps_per_second"],
-        compile_seconds=row["compile_seconds"],
+        compile_seconds=row["compile_seconds"] if "compile_seconds" in row else row["compile_s"],
         rest_seconds=None,
         date=machine["started"][:10],
         note=note,
     )
 
 
+def in_sequence(row: dict[str, Any]) -> bool:
+    """Whether a row is the whole loop of MATD3 as the preset has it."""
+    return row.get("part") == "loop" and not row["overlap"]
+
+
 def read(path: Path, note: str) -> list[Speed]:
     if path.is_file():
         rows = [json.loads(line) for line in path.read_text().splitlines()]
-        return [of_row(row, note) for row in rows if row["table"] == "train"]
+        return [of_row(row, note) for row in rows if row.get("table") == "train" or in_sequence(row)]
     folders = sorted(file.parent for file in path.rglob("timing.jsonl"))
     folders = [
         folder for folder in folders if is_finished(folder) or not (folder / "checkpoints").exists()
