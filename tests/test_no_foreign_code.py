@@ -35,8 +35,6 @@ ALLOWED = {
     ("trackers.py", "importlib.import_module"): "the package of a tracker that a user names",
     ("envs/mamujoco/camera.py", "importlib.import_module"): "MuJoCo's renderer, by its one name",
     ("envs/mamujoco/camera.py", "ctypes.util"): "asks which graphics libraries are there",
-    ("envs/adapters/smacv2.py", "multiprocessing"): "talks to a game that it has started itself",
-    ("envs/adapters/smacv2_game.py", "multiprocessing.connection"): "the other end of that",
 }
 
 

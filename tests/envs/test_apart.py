@@ -143,7 +143,7 @@ def test_who_is_lost_loses_an_episode_and_the_others_lose_nothing():
     assert [host.dropped for host in hosts] == [1, 1, 1]
     drawing = hosts[0].scene()
     assert drawing is not None and drawing.caption.startswith("step ")
-    process = hosts[0]._room._process
+    process = hosts[0]._room._child.process
     assert process is not None and process.poll() is None
     for host in hosts:
         host.close()
@@ -207,7 +207,7 @@ def test_a_room_does_not_outlive_its_owner(tmp_path: Path):
     program = (
         "import sys, numpy as np; from prism_marl import envs\n"
         "host = envs.host_builder('pettingzoo/fragile_game', 60.0)(); host.reset(1)\n"
-        "print(host._room._process.pid, flush=True); host.step(np.array([2, 0]))\n"
+        "print(host._room._child.process.pid, flush=True); host.step(np.array([2, 0]))\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)

@@ -158,13 +158,16 @@ def test_a_lost_game_cuts_its_episode_short_and_the_next_one_is_played(game: SMA
 
 def test_a_game_killed_from_outside_or_too_slow_is_replaced(game: SMACv2, monkeypatch):
     game.reset(1)
-    game._process.kill()
+    assert game._child is not None
+    game._child.process.kill()
     assert game.reset(2).local.shape == (2, 34) and game.restarts == 1
     monkeypatch.setattr(smacv2, "PATIENCE", 0.0)
     assert game.step(np.array([STOP, 0])).truncated and game.restarts == 2
-    process = game._process
+    monkeypatch.setattr(smacv2, "PATIENCE", 300.0)
+    game.reset(3)
+    child = game._child
     game.close()
-    assert process is None and game._process is None
+    assert child is not None and game._child is None and child.process.poll() == 0  # it was asked, and left by itself
 
 
 def test_a_game_that_never_starts_or_has_other_sizes_is_one_sentence(installed, monkeypatch):

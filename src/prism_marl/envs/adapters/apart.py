@@ -6,10 +6,6 @@ are played again to where they were: an episode depends on its seed and actions 
 """
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +14,7 @@ import numpy as np
 
 from prism_marl.envs.adapters.base import outcome
 from prism_marl.envs.adapters.channel import Channel, pack, unpack
+from prism_marl.envs.adapters.child import Child
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.machine import usable_cores
@@ -42,8 +39,7 @@ class Room:
         self.task, self.patience = task, patience
         self.users = self.places = 0  # seats in use, and seats ever given
         self._ready = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: Channel | None = None
+        self._child: Child | None = None
         self._played: dict[int, list[bytes]] = {}  # questions of episodes that still run
         self._waiting: deque[int] = deque()  # who has asked, in order
         self._answers: dict[int, Answer | GameLostError] = {}
@@ -84,12 +80,9 @@ class Room:
 
     def end(self) -> None:
         """End the process, and all that it has started; the next question starts another."""
-        process, channel, self._process, self._channel = self._process, self._channel, None, None
-        if process is not None and channel is not None:
-            channel.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
 
     def __del__(self) -> None:
         """Nobody can ask any more, though nobody has said so."""
@@ -132,20 +125,9 @@ class Room:
             raise GameLostError("its process died") from None
 
     def _open(self) -> Channel:
-        if self._channel is None:
-            inward, outward = os.pipe(), os.pipe()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{__package__}.playroom", self.task, str(outward[0]), str(inward[1])],
-                pass_fds=(outward[0], inward[1]),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us alone
-                # it plays what we would play, and leaves our accelerator alone
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"},
-            )
-            os.close(outward[0])
-            os.close(inward[1])
-            self._channel, self._ready = Channel(inward[0], outward[1]), False
-        return self._channel
+        if self._child is None:
+            self._child, self._ready = Child(f"{__package__}.playroom", self.task), False
+        return self._child.channel
 
 
 class Seat:

@@ -1,25 +1,20 @@
 """The process that plays Python environments for another one: it answers questions until nobody asks any more.
 
-Started as ``python -m prism_marl.envs.adapters.playroom TASK READING WRITING``, the last two being open pipes.
+Started as a ``Child`` with the name of the task.
 """
 
 import contextlib
-import os
-import sys
-import threading
-import time
 from typing import Any
 
 import numpy as np
 
 from prism_marl.envs.adapters.base import HostEnv
 from prism_marl.envs.adapters.channel import Channel, pack, unpack
+from prism_marl.envs.adapters.child import parent_channel
 from prism_marl.envs.registry import make_host
 from prism_marl.errors import UserError
 from prism_marl.render import scene_to_json
 from prism_marl.types import Observation, Step
-
-CHECK = 2.0  # seconds between two looks at whether the other process is still there
 
 
 def serve(task: str, channel: Channel) -> None:
@@ -62,18 +57,10 @@ def _seen(obs: Observation) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in obs._asdict().items()}
 
 
-def _leave_with(parent: int) -> None:
-    """A game that hangs would outlive the process that started it."""
-    while os.getppid() == parent:
-        time.sleep(CHECK)
-    os._exit(1)
-
-
 def main() -> None:
     """Entry point of the process."""
-    task, reading, writing = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    serve(task, Channel(reading, writing))
+    (task,), channel = parent_channel()
+    serve(task, channel)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,15 @@ Games crash. When one does, its episode is cut short as if the clock had run out
 
 import contextlib
 import importlib.util
-import multiprocessing
+import subprocess
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from prism_marl.envs.adapters.base import observation, outcome
-from prism_marl.envs.adapters.smacv2_game import serve
+from prism_marl.envs.adapters.channel import pack, unpack
+from prism_marl.envs.adapters.child import Child
 from prism_marl.envs.scene import Scene
 from prism_marl.envs.skirmish import Skirmish, make_skirmish
 from prism_marl.errors import UserError
@@ -35,8 +36,7 @@ class SMACv2:
         self.spec: EnvSpec = smacv2_spec(f"{twin.race}_{twin.agents}_vs_{twin.enemies}")
         self.restarts = 0  # games lost so far
         self.dropped, self.lost = 0, False  # episodes cut short so far, and whether the present one is
-        self._process: Any = None
-        self._pipe: Any = None
+        self._child: Child | None = None
         self._asked = False  # an answer is on its way
         self._last: Observation | None = None
         self._check()
@@ -52,7 +52,7 @@ class SMACv2:
             try:
                 if not self._asked:
                     self._ask("reset", int(seed))
-                self._last, self.lost = self._observation(*self._answer()), False
+                self._last, self.lost = self._observation(**self._answer()[1]), False
                 return self._last
             except GameLostError as error:
                 reason = str(error)
@@ -72,16 +72,17 @@ class SMACv2:
         try:
             if not self._asked:
                 self.begin_step(action)
-            look, reward, over, info = self._answer()
+            words, look = self._answer()
         except GameLostError:
             self._restart()
             return self._cut()
+        over, info = words["over"], words["info"]
         if over and "battle_won" not in info:  # the package has replaced its game and says nothing else
             return self._cut()
-        self._last = self._observation(*look)
+        self._last = self._observation(**look)
         clock = over and bool(info.get("episode_limit", False))
         metrics = {name: float(info.get(name, 0)) for name in self.spec.metrics}
-        return outcome(self._last, reward, terminated=over and not clock, truncated=clock, metrics=metrics)
+        return outcome(self._last, words["reward"], terminated=over and not clock, truncated=clock, metrics=metrics)
 
     def scene(self) -> Scene | None:
         """The game draws itself; there is nothing to draw from here."""
@@ -89,11 +90,11 @@ class SMACv2:
 
     def close(self) -> None:
         """Ask the game to stop, and end its process if it does not."""
-        if self._process is None:
+        if self._child is None:
             return
-        with contextlib.suppress(OSError):
-            self._pipe.send(("close", None))
-        self._process.join(timeout=5)
+        with contextlib.suppress(OSError, EOFError, subprocess.TimeoutExpired):
+            self._child.channel.send(pack(["close", None]))
+            self._child.process.wait(timeout=5)
         self._end()
 
     @property
@@ -104,7 +105,7 @@ class SMACv2:
         """The package's sizes must be ours: networks are built from them."""
         try:
             self._ask("info", None)
-            info = self._answer()
+            info, _ = self._answer()
         except GameLostError as error:
             self._end()
             raise UserError(
@@ -117,7 +118,7 @@ class SMACv2:
             if int(info[theirs]) != getattr(self.spec, ours):
                 self.close()
                 raise UserError(
-                    f"task: this version of smacv2 has {theirs} {info[theirs]}, not {getattr(self.spec, ours)}; "
+                    f"task: this version of smacv2 has {theirs} {int(info[theirs])}, not {getattr(self.spec, ours)}; "
                     f"install it as `pip install {PACKAGE}`"
                 )
 
@@ -132,28 +133,25 @@ class SMACv2:
 
     def _ask(self, verb: str, argument: Any) -> None:
         """Put a question; whatever breaks is found when the answer is read."""
-        if self._process is None:
-            context = multiprocessing.get_context("spawn")  # a fork would copy the learner's threads and locks
-            self._pipe, other = context.Pipe()
-            arguments = (other, self.twin.race, self.twin.agents, self.twin.enemies)
-            self._process = context.Process(target=serve, args=arguments, daemon=True)
-            self._process.start()
-            other.close()
+        if self._child is None:
+            sizes = (str(self.twin.agents), str(self.twin.enemies))
+            self._child = Child(f"{__package__}.smacv2_game", self.twin.race, *sizes)
         self._asked = True
-        with contextlib.suppress(OSError):
-            self._pipe.send((verb, argument))
+        with contextlib.suppress(OSError, EOFError):
+            self._child.channel.send(pack([verb, argument]))
 
-    def _answer(self) -> Any:
+    def _answer(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         self._asked = False
         try:
-            if not self._pipe.poll(PATIENCE):
-                raise GameLostError(f"no answer in {PATIENCE:g} seconds")
-            fine, result = self._pipe.recv()
+            assert self._child is not None, "an answer follows a question"
+            words, arrays = unpack(self._child.channel.receive(PATIENCE))
+        except TimeoutError:
+            raise GameLostError(f"no answer in {PATIENCE:g} seconds") from None
         except (EOFError, OSError):
             raise GameLostError("its process died") from None
-        if not fine:
-            raise GameLostError(result)
-        return result
+        if "failed" in words:
+            raise GameLostError(words["failed"])
+        return words, arrays
 
     def _restart(self) -> None:
         self.restarts += 1
@@ -161,14 +159,9 @@ class SMACv2:
 
     def _end(self) -> None:
         """End the process for good; the next question starts another."""
-        process, self._process, self._asked = self._process, None, False
-        if process is not None:
-            self._pipe.close()
-            process.terminate()
-            process.join(timeout=5)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        child, self._child, self._asked = self._child, None, False
+        if child is not None:
+            child.end()
 
 
 def smacv2_spec(variant: str) -> EnvSpec:

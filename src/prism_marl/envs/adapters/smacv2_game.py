@@ -4,10 +4,12 @@ Kept apart from the adapter because everything here runs in the child, next to a
 """
 
 import random
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+
+from prism_marl.envs.adapters.channel import Channel, pack, unpack
+from prism_marl.envs.adapters.child import parent_channel
 
 
 def configuration(race: str, agents: int, enemies: int) -> dict[str, Any]:
@@ -37,12 +39,12 @@ def configuration(race: str, agents: int, enemies: int) -> dict[str, Any]:
     }
 
 
-def serve(pipe: Connection, race: str, agents: int, enemies: int) -> None:
-    """Answer (True, result) or (False, what went wrong in one line) to each request until the pipe closes."""
+def serve(channel: Channel, race: str, agents: int, enemies: int) -> None:
+    """Answer each question, with what went wrong in one line where something did, until nobody asks any more."""
     env: Any = None
     try:
         while True:
-            verb, argument = pipe.recv()
+            verb, argument = unpack(channel.receive(None))[0]
             if verb == "close":
                 break
             try:
@@ -50,9 +52,10 @@ def serve(pipe: Connection, race: str, agents: int, enemies: int) -> None:
                     from smacv2.env import StarCraftCapabilityEnvWrapper  # pyright: ignore[reportMissingImports]
 
                     env = StarCraftCapabilityEnvWrapper(**configuration(race, agents, enemies))
-                pipe.send((True, _answer(env, verb, argument)))
+                answer = _answer(env, verb, argument)
             except Exception as error:  # whatever the game does is for the other side to judge
-                pipe.send((False, f"{type(error).__name__}: {error}".partition("\n")[0]))
+                answer = pack({"failed": f"{type(error).__name__}: {error}".partition("\n")[0]})
+            channel.send(answer)
     except (EOFError, OSError, KeyboardInterrupt):
         pass  # the other side is gone
     finally:
@@ -60,20 +63,27 @@ def serve(pipe: Connection, race: str, agents: int, enemies: int) -> None:
             env.close()
 
 
-def _answer(env: Any, verb: str, argument: Any) -> Any:
+def _answer(env: Any, verb: str, argument: Any) -> bytes:
     if verb == "info":
-        return dict(env.get_env_info())
+        return pack(_numbers(env.get_env_info()))
     if verb == "reset":
         _seed(env, argument)
         env.reset()
-        return _look(env)
+        return pack({}, _look(env))
     reward, terminated, info = env.step(argument)
-    return _look(env), float(reward), bool(terminated), dict(info)
+    return pack({"reward": float(reward), "over": bool(terminated), "info": _numbers(info)}, _look(env))
 
 
-def _look(env: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _numbers(found: dict[str, Any]) -> dict[str, float]:
+    """What is a number among the things that the package tells."""
+    kinds = (int, float, np.integer, np.floating, np.bool_)
+    return {name: float(value) for name, value in found.items() if isinstance(value, kinds)}
+
+
+def _look(env: Any) -> dict[str, np.ndarray]:
     local = np.stack([np.asarray(row, np.float32) for row in env.get_obs()])
-    return local, np.asarray(env.get_state(), np.float32), np.asarray(env.get_avail_actions(), bool)
+    state, avail = np.asarray(env.get_state(), np.float32), np.asarray(env.get_avail_actions(), bool)
+    return {"local": local, "state": state, "avail": avail}
 
 
 def _seed(env: Any, seed: int) -> None:
@@ -87,3 +97,13 @@ def _seed(env: Any, seed: int) -> None:
             part.rng = np.random.default_rng((seed, number))
             number += 1
         waiting += [inner for inner in vars(part).values() if hasattr(inner, "generate")]
+
+
+def main() -> None:
+    """Entry point of the process."""
+    (race, agents, enemies), channel = parent_channel()
+    serve(channel, race, int(agents), int(enemies))
+
+
+if __name__ == "__main__":
+    main()
