@@ -1,6 +1,7 @@
 """Lowered programs on their shelf: a second start traces nothing, computes the same, and trusts no file blindly."""
 
 import contextlib
+import sys
 import types
 from pathlib import Path
 
@@ -20,6 +21,13 @@ from prism_marl.sharing import METHODS, Prism
 from prism_marl.sinks import Quiet
 from prism_marl.trainer import Trainer
 from tiny import same_arrays, same_result, small
+
+
+@pytest.fixture(autouse=True)
+def no_strangers(monkeypatch):
+    """Files of users that other tests have loaded into this process would turn keeping off."""
+    for name in [name for name in sys.modules if name.startswith(user_files.PREFIX)]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def refuse(*arguments, **options):
