@@ -210,9 +210,13 @@ def test_the_writer_has_a_copy_and_reports_a_failed_write(tmp_path, monkeypatch)
 def test_parts_of_files_are_cleared(tmp_path):
     written(tmp_path / "checkpoints")
     part = tmp_path / "checkpoints" / ".00000002.safetensors.123.tmp"
-    part.write_bytes(b"half")
+    others = [tmp_path / ".notes.tmp", tmp_path / "project" / "deep" / ".data.7.tmp"]
+    others[1].parent.mkdir(parents=True)
+    for path in (part, *others):
+        path.write_bytes(b"half")
     checkpoint.remove_leftovers(tmp_path)
     assert not part.exists() and checkpoint.paths(tmp_path / "checkpoints")
+    assert all(path.exists() for path in others), "somebody else's"
 
 
 def test_equal_content_gives_equal_bytes():

@@ -11,6 +11,7 @@ from prism_marl import checkpoint, cli, config
 from prism_marl.commands import demo, eval, train
 from prism_marl.commands.arguments import Arguments
 from prism_marl.errors import UserError
+from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.sharing import METHODS
 from tiny import foraging, record
@@ -68,6 +69,7 @@ def prism_marl(capsys, monkeypatch, tmp_path):
         ([LBF, "--learner.hypernet", "2000000000"], ["GiB", "networks"]),
         ([LBF, "--sharing", "seps", "--sharing.clusters", "4"], ["sharing.clusters"]),
         ([LBF, "word"], ["word"]),
+        ([LBF, "--out", ""], ["--out", "empty name"]),
     ],
     ids=lambda value: " ".join(value).strip() if isinstance(value, list) else None,
 )
@@ -118,6 +120,18 @@ def test_options_lists_every_field_with_its_meaning(prism_marl, method):
     for line, (path, value, about) in zip(lines, rows, strict=True):
         name, shown, *meaning = line.split(maxsplit=2)
         assert (name, shown) == (f"--{path}", str(value)) and meaning == [about] and len(about) > 5
+
+
+def test_a_user_without_a_home_keeps_no_programs(monkeypatch):
+    """As in a container that is started under a number that nobody has."""
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("PRISM_MARL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert configure_jax() is None
 
 
 def test_short_options_set_the_run(monkeypatch, prism_marl, tmp_path):

@@ -56,9 +56,11 @@ def test_the_first_time_stays_and_what_was_given_comes_before_what_was_made_of_i
     counters = faults.noted_values(counters, {"loss": jnp.nan, "grad_norm": 1.0}, jnp.int32(6))
     counters = faults.noted(counters, {"observation": jnp.asarray(False)}, jnp.int32(5))
     both = {term: np.asarray([faults.NEVER, step]) for term, step in counters.items()}
-    assert faults.first_fault(both) == (1, 5, ["observation"])
+    assert faults.first_fault(both) == (1, 5, ["observation"], 1)
     both["observation"][1] = 6
-    assert faults.first_fault(both) == (1, 5, ["loss", "grad_norm"])
+    assert faults.first_fault(both) == (1, 5, ["loss", "grad_norm"], 1)
+    both["loss"][0] = 9
+    assert faults.first_fault(both) == (0, 9, ["loss"], 2)
     assert not faults.all_finite({"a": jnp.ones(3), "b": jnp.asarray([1.0, -jnp.inf])})
     assert faults.all_finite({"a": jnp.ones(3), "n": jnp.arange(2), "empty": jnp.zeros((0, 2))})
 
@@ -68,6 +70,10 @@ def test_the_sentence_names_seed_step_term_and_remedy():
     said = faults.explained(faults.Fault(1, 40, ["loss", "td_loss", "grad_norm", "more"]), experiment)
     assert said.startswith("seed 4: loss, td_loss and grad_norm are not finite at step 40; the last checkpoint is kept")
     assert "the other seeds are sound" in said and said.endswith("lower learner.lr or learner.clip")
+    said = faults.explained(faults.Fault(0, 40, ["loss"], seeds=2), experiment)
+    assert "all seeds have such a fault" in said and "sound" not in said
+    said = faults.explained(faults.Fault(0, 40, ["loss"], seeds=2), experiment.with_option("run.seeds", "3"))
+    assert "2 of 3 seeds have such a fault" in said and "sound" not in said
     said = faults.explained(faults.Fault(0, 1, ["reward"]), preset("reach/3", "fups"))
     assert said.endswith("reward is not finite at step 1; the last checkpoint is kept; "
                          "the task 'reach/3' gives such numbers")  # fmt: skip

@@ -1,6 +1,7 @@
 """Lowered programs on their shelf: a second start traces nothing, computes the same, and trusts no file blindly."""
 
 import contextlib
+import os
 import sys
 import types
 from pathlib import Path
@@ -103,6 +104,7 @@ DAMAGE = {
     "sealed nonsense": lambda path: path.write_bytes(kept_programs._seal(path.name, b"no") + b"no"),
     "of another program": swapped,
     "a link to nowhere": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "a pipe that nobody writes": lambda path: (path.unlink(), os.mkfifo(path)),
 }
 
 

@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from prism_marl import runner
@@ -24,6 +28,32 @@ def test_memory_does_not_grow_from_evaluation_to_evaluation(soak):
     row = soak.measure("roles/2", 80)
     assert row["device_arrays_end"] <= row["device_arrays_settled"]
     assert row["bytes_per_evaluation"] < 100_000, row  # a copy of the state would be about as much
+
+
+def test_checkpoints_of_a_buffer_that_fills_share_their_programs():
+    """JAX keeps every program that it has compiled, so one per size would be a leak until the buffer is full."""
+    trainer = runner.make_trainer(small("roles/2", "prism", learner__buffer="50", run__seeds="2"))
+    compiled: list[str] = []
+
+    def listen(event: str, duration: float, **_) -> None:
+        compiled.extend([event] * ("backend_compile" in event))
+
+    state = trainer.init()  # also the first thing that anybody asks of this trainer
+    storage = [np.arange(leaf.size).reshape(leaf.shape) % 100 for leaf in jax.tree.leaves(state.seeds.replay.storage)]
+    structure = jax.tree.structure(state.seeds.replay.storage)
+    state = eqx.tree_at(lambda s: s.seeds.replay.storage, state, structure.unflatten(map(jnp.asarray, storage)))
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        for filled in (1, 2, 7, 48, 49, 50, 60, 0):
+            begun = eqx.tree_at(lambda s: s.seeds.replay.added, state, jnp.asarray([filled // 2, filled]))
+            for part, whole in zip(jax.tree.leaves(trainer.packed(begun).seeds.replay.storage), storage, strict=True):
+                np.testing.assert_array_equal(part, whole[:, :filled])
+            if filled == 1:
+                assert compiled, "nobody would notice"
+                compiled.clear()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not compiled
 
 
 def test_the_soak_notices_what_grows(soak, monkeypatch):

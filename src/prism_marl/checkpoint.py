@@ -192,8 +192,9 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Parts of files whose writer was killed; whoever holds the folder's lock may clear them."""
-    for part in folder.rglob(".*.tmp"):
+    """Parts of files whose writer was killed; whoever holds the folder's lock may clear them. Only names that
+    ``write_atomically`` gives, and only where it writes: somebody may train in a folder that holds other things."""
+    for part in (*folder.glob(".*.[0-9]*.tmp"), *folder.glob("*/.*.[0-9]*.tmp")):
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 

@@ -52,6 +52,7 @@ class Fault(NamedTuple):
     seed: int
     step: int
     terms: list[str]  # what failed at that step: what was given, or else losses before gradients
+    seeds: int = 1  # how many seeds have a fault
 
 
 def first_fault(faults: Mapping[str, np.ndarray]) -> Fault | None:
@@ -64,7 +65,7 @@ def first_fault(faults: Mapping[str, np.ndarray]) -> Fault | None:
     found = {term: int(faults[term][seed]) for term in order if faults[term][seed] != NEVER}
     step = min(found.values())
     terms = [term for term, when in found.items() if when == step]
-    return Fault(seed, step, [term for term in terms if term in GIVEN] or terms)
+    return Fault(seed, step, [term for term in terms if term in GIVEN] or terms, seeds.size)
 
 
 def broken_weights(tensors: Mapping[str, np.ndarray]) -> Fault | None:
@@ -73,7 +74,8 @@ def broken_weights(tensors: Mapping[str, np.ndarray]) -> Fault | None:
         if name.startswith("seeds.learner.") and np.issubdtype(value.dtype, np.inexact):
             broken = np.flatnonzero(~np.isfinite(value).reshape(len(value), -1).all(axis=1))
             if broken.size:
-                return Fault(int(broken[0]), int(tensors["seeds.steps"][broken[0]]), [name.split(".", 2)[2]])
+                step = int(tensors["seeds.steps"][broken[0]])
+                return Fault(int(broken[0]), step, [name.split(".", 2)[2]], broken.size)
     return None
 
 
@@ -84,7 +86,13 @@ def explained(fault: Fault, experiment: Experiment) -> str:
     rates = [f"learner.{name}" for name in RATES if hasattr(experiment.learner, name)]
     from_task = fault.terms[0] in GIVEN or fault.terms[0].startswith("return")
     remedy = f"the task '{experiment.task}' gives such numbers" if from_task else f"lower {' or '.join(rates)}"
-    others = ", the other seeds are sound and can be trained in a folder of their own" if run.seeds > 1 else ""
+    others = ""
+    if 1 < fault.seeds < run.seeds:
+        others = f", {fault.seeds} of {run.seeds} seeds have such a fault"
+    elif fault.seeds == run.seeds > 1:
+        others = ", all seeds have such a fault"
+    elif run.seeds > 1:
+        others = ", the other seeds are sound and can be trained in a folder of their own"
     return (
         f"seed {run.seed + fault.seed}: {what} not finite at step {fault.step}; "
         f"the last checkpoint is kept{others}; {remedy}"

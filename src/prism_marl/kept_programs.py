@@ -21,6 +21,7 @@ import prism_marl
 from prism_marl import user_files
 from prism_marl.checkpoint import write_atomically
 from prism_marl.errors import UserError
+from prism_marl.reading import check_plain
 from prism_marl.trainer import Trainer
 
 SEAL = hashlib.sha256().digest_size  # bytes before the program itself
@@ -74,7 +75,7 @@ class Shelf:
     def _read(self, key: str) -> export.Exported | None:
         """None where there is no such file, or one that is damaged or was written for something else."""
         try:
-            content = (self.folder / key).read_bytes()
+            content = check_plain(self.folder / key, self.folder).read_bytes()
             seal, program = content[:SEAL], content[SEAL:]
             return export.deserialize(bytearray(program)) if seal == _seal(key, program) else None
         except Exception:  # the file is then made anew

@@ -105,13 +105,20 @@ def configure_jax(*, deterministic: bool = False) -> Path | None:
     if deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
     jax.config.update("jax_default_matmul_precision", "highest")
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla"
-    folder = os.environ.get("PRISM_MARL_CACHE", str(default))
+    folder = os.environ.get("PRISM_MARL_CACHE", _own_cache())
     if not folder:
         return None
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     return None if "://" in folder else Path(folder)  # JAX can keep its own in a bucket
+
+
+def _own_cache() -> str:
+    """Where programs are kept unless the user says otherwise; nowhere for a user without a home, as in containers."""
+    try:
+        return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla")
+    except RuntimeError:
+        return ""
 
 
 def _commit() -> str | None:

@@ -152,10 +152,10 @@ class _Session:
         updates = int(state.summed)
         steps = self._steps(state)
         means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
-        for seed in np.flatnonzero(~np.isfinite(values["return"])):
-            if self.trainer.dropped():
-                break  # all episodes of a seed may have been lost with their games
-            self._refuse_nonsense(Fault(int(seed), int(steps[seed]), ["return of an evaluation"]))
+        broken = np.flatnonzero(~np.isfinite(values["return"]))
+        if broken.size and not self.trainer.dropped():  # all episodes of a seed may have been lost with their games
+            seed = int(broken[0])
+            self._refuse_nonsense(Fault(seed, int(steps[seed]), ["return of an evaluation"], broken.size))
         first = self.trainer.experiment.run.seed
         head = [
             {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
@@ -214,7 +214,9 @@ class _Session:
         self.evaluation, seals = _noted(notes)
         for name, rows in self.rows.items():
             rows.cut(seals[name][0])
-        self.monitor.note(f"continuing from step {int(self._steps(state).min()):,}")
+        reached = int(self._steps(state).min())
+        self.monitor.note(f"continuing from step {reached:,}")
+        self.monitor.progress(reached, 0.0, "")
         return self.programs.place(state)
 
     def _save(self, state: TrainState) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, Key
 
 from prism_marl import replay
@@ -27,6 +28,7 @@ from prism_marl.sharing.host_svd import Call, call_now, draw
 from prism_marl.types import Env
 
 SEEDS = "seeds"  # name of the axis along which seeds train side by side
+BLOCKS = 16  # in which a checkpoint fetches the filled part of a replay buffer
 CLUSTER_EPISODES = 2_000  # at most so many stored episodes are shown to methods that look at data
 
 
@@ -73,6 +75,7 @@ class Trainer:
     def init(self, call: Call = call_now) -> TrainState:
         """Fresh state of all seeds."""
         keys = jax.vmap(jax.random.key)(self._numbers())
+        _metrics(self.learner)  # remembered: it traces a whole network, which must not happen while ``draw`` traces one
         return TrainState(draw(self._init_seed, keys, call), *[jnp.zeros((), jnp.int32) for _ in range(4)])
 
     def _numbers(self) -> Int[Array, " seeds"]:
@@ -225,7 +228,7 @@ class Trainer:
         filled = int(jax.device_get(state.seeds.replay.added).max())
         if filled >= self.settings.buffer:
             return state
-        storage = jax.tree.map(lambda leaf: leaf[:, :filled], state.seeds.replay.storage)
+        storage = jax.tree.map(lambda leaf: _beginning(leaf, filled), state.seeds.replay.storage)
         return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
 
     def replay_bytes(self) -> int:
@@ -248,6 +251,22 @@ def with_beginnings(state: AnyState) -> AnyState:
     """Shapes of a state whose replay buffers a checkpoint may hold in part."""
     storage = jax.tree.map(lambda leaf: Beginning(leaf.shape, leaf.dtype, axis=1), state.seeds.replay.storage)
     return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _block(leaf: Array, start: Any, size: int) -> Array:
+    return jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
+
+
+def _beginning(leaf: Array, filled: int) -> np.ndarray:
+    """The first places of all buffers, on the host. They come in blocks of one size: JAX compiles and keeps a program
+    for every size that it is asked for, which would be one for each checkpoint, and the device has little to copy."""
+    block = max(1, -(-leaf.shape[1] // BLOCKS))
+    held = np.empty((leaf.shape[0], filled, *leaf.shape[2:]), leaf.dtype)
+    for wanted in range(0, filled, block):
+        start = min(wanted, leaf.shape[1] - block)  # the last block may reach back into the one before
+        held[:, start : start + block] = np.asarray(_block(leaf, start, block))[:, : filled - start]
+    return held
 
 
 def evaluation_key(number: Int[Array, ""], evaluation: Int[Array, ""]) -> Key[Array, ""]:

@@ -9,7 +9,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from prism_marl import envs
-from prism_marl.envs.mamujoco import ROBOTS, engine, make_mamujoco
+from prism_marl.envs.mamujoco import ROBOTS, engine, make_mamujoco, processes
 from prism_marl.envs.mamujoco import robots as robots_module
 from prism_marl.envs.mamujoco.fields import fields, joints, motors
 from prism_marl.envs.mamujoco.pool import Pool
@@ -358,22 +358,54 @@ def test_processes_move_rows_with_the_same_bits_as_threads(variant: str):
     other.restore(alone.snapshot())
     reached = alone.step(action).obs.state
     np.testing.assert_array_equal(other.step(action).obs.state, reached)
-    members = crew._workers._members
-    members[1].kill()
-    members[1].wait()
-    np.testing.assert_array_equal(crew.step(action).obs.state, reached)  # others do its work
-    for member in (members[0], members[2]):
-        member.send_signal(signal.SIGSTOP)
-    with pytest.raises(UserError, match=r"a physics process ended .*start the run again"):
-        crew.step(action)
-    for member in (members[0], members[2]):
-        member.send_signal(signal.SIGCONT)
-    crew.close()
-    assert all(member.returncode is not None for member in members)
-    others = other._workers._members
+    others = list(other._workers._members)
     del other
     gc.collect()
     assert all(member.wait(10) == 0 for member in others)
+    members = list(crew._workers._members)
+    members[1].kill()
+    members[1].wait()
+    np.testing.assert_array_equal(crew.step(action).obs.state, reached)  # others do its work
+    crew.close()
+    assert all(member.returncode is not None for member in members)
+
+
+def test_lost_physics_processes_are_replaced_and_change_no_bit(monkeypatch):
+    crew, alone = Robots(ROBOTS["hopper-3x1"], 6, processes=2), robots("hopper-3x1", 6, 1)
+    action, first, second = actions(alone, np.random.default_rng(3)), slice(0, 3), slice(3, 6)
+
+    def moved_with(fault: Callable[[Any], Any]) -> None:
+        """Rows move while one process is lost with what it holds and the other stands still."""
+        members, wanted = crew._workers._members[:], alone.step(action)
+        for member in members:
+            member.send_signal(signal.SIGSTOP)
+        crew.begin(first, action[first])
+        crew.begin(second, action[second])
+        crew._position[2:5] = 7.0  # half a step may have been written
+        fault(members[1])
+        with pytest.warns(UserWarning, match="a physics process .* moved again"):
+            states = [crew.finish(part).obs.state for part in (first, second)]
+        np.testing.assert_array_equal(np.concatenate(states), wanted.obs.state)
+        assert all(member.returncode is not None for member in members)
+
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    moved_with(lambda member: member.kill())
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)  # so that it passes with the first look
+    moved_with(lambda member: None)
+    monkeypatch.setattr(processes, "PATIENCE", 60.0)
+    np.testing.assert_array_equal(crew.step(action).obs.state, alone.step(action).obs.state)
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files
+    broken = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(processes, "_member", lambda *_: subprocess.Popen(broken))
+    for member in crew._workers._members:
+        member.kill()
+    with (
+        pytest.warns(UserWarning, match="exit code"),
+        pytest.raises(UserError, match=r"ended \(exit code 3\), 4 times in a row; .*start the run again"),
+    ):
+        crew.step(action)
+    crew.close()
+    assert not crew._workers._members and len(list(Path("/proc/self/fd").iterdir())) == open_files - 2
 
 
 def test_many_cores_are_used_by_processes_and_few_by_threads(monkeypatch):

@@ -1,6 +1,7 @@
 """argparse with our manners: a wrong word raises ``UserError`` and suggests the nearest right one."""
 
 import argparse
+from pathlib import Path
 from typing import Any, NoReturn
 
 from prism_marl.errors import UserError, nearest
@@ -77,3 +78,11 @@ def whole(text: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
+
+
+def some_path(text: str) -> Path:
+    """A file or folder. An empty name would be the folder one stands in, which is what a variable that is not set makes
+    of ``--out "$DIR"``."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a file or folder, got an empty name")
+    return Path(text)

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.arguments import Arguments, some_path, whole
 from prism_marl.experiment import Experiment
 from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
@@ -29,7 +29,7 @@ CHANGES = {  # from the paper's settings, so that a small field is learned in se
 def run(argv: list[str]) -> int:
     """Train Prism on a small foraging task and write its page."""
     parser = Arguments("demo", "Train Prism on a small foraging task and write its page.")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
+    parser.add_argument("--out", type=some_path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     parser.add_argument("--steps", type=whole, help="environment steps for each seed")
     found = parser.parse_strictly(argv)
     cache = configure_jax()

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from prism_marl import checkpoint
 from prism_marl.commands import filming
-from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.arguments import Arguments, some_path, whole
 from prism_marl.commands.screen import counted
 from prism_marl.envs.adapters.pettingzoo import foreign_module
 from prism_marl.errors import UserError
@@ -26,7 +26,7 @@ from prism_marl.trainer import Trainer, TrainState
 def run(argv: list[str]) -> int:
     """Evaluate the newest checkpoint of a run folder."""
     parser = Arguments("eval", "Play greedy episodes with a trained team.")
-    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("run", type=some_path, help="run folder")
     parser.add_argument("--episodes", type=whole, default=100, help="episodes for each seed (default: 100)")
     parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
     parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")

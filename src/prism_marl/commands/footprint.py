@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from prism_marl import config, sharing
-from prism_marl.commands.arguments import Arguments, whole
+from prism_marl.commands.arguments import Arguments, some_path, whole
 from prism_marl.commands.screen import show, show_json, table
 from prism_marl.envs import describe
 from prism_marl.errors import UserError
@@ -98,7 +98,7 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     parser.add_argument(
         "--paper", action="store_true", help="the paper's tables beside ours; exit code 1 if one differs"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
+    parser.add_argument("--plot", type=some_path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options, fields = parser.parse_with_fields(argv)
     if options.task is None:  # `--method prism lbf/10x10-3p-3f`: the last word is the task, no method has a slash

@@ -1,18 +1,16 @@
 """``prism-marl report``."""
 
-from pathlib import Path
-
-from prism_marl.commands.arguments import Arguments
+from prism_marl.commands.arguments import Arguments, some_path
 from prism_marl.report import write_page, write_report
 
 
 def run(argv: list[str]) -> int:
     """Make the page of runs."""
     parser = Arguments("report", "A self-contained page with curves, tables, spectra, footprint and replays.")
-    parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders that hold them")
+    parser.add_argument("runs", type=some_path, nargs="+", help="run folders, or folders that hold them")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=some_path,
         help="a folder for the page and its figures as PNG and PDF, or NAME.html for the page alone "
         "(default: report.html in the first folder)",
     )

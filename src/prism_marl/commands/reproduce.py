@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from prism_marl.commands.arguments import Arguments
+from prism_marl.commands.arguments import Arguments, some_path
 from prism_marl.commands.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.commands.screen import counted, show, table
 from prism_marl.errors import UserError
@@ -60,7 +60,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     only.add_argument("--plan", action="store_true", help="only say what would run, with memory and time")
     only.add_argument("--draw-only", action="store_true", help="only draw what is there")
     parser.add_argument("--real", action="store_true", help="battles in StarCraft II (smacv2/) instead of skirmish/")
-    parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder (default: runs/reproduce)")
+    place = Path("runs/reproduce")
+    parser.add_argument("--out", type=some_path, default=place, help=f"folder (default: {place})")
     add_executor_options(parser)
     return parser.parse_strictly(argv)
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from prism_marl.commands.arguments import Arguments
+from prism_marl.commands.arguments import Arguments, some_path
 from prism_marl.commands.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.commands.screen import counted, show, table
 from prism_marl.errors import UserError
@@ -51,7 +51,7 @@ def _parser() -> Arguments:
         help="values of a field to combine, e.g. learner.lr=0.001,0.0005; also as --learner.lr 0.001,0.0005",
     )
     parser.add_short_fields()
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of all runs (default: runs)")
+    parser.add_argument("--out", type=some_path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--plan", action="store_true", help="print what would run, and stop")
     add_executor_options(parser)
     parser.add_argument("--sinks", help=SINKS_HELP)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from prism_marl import config
-from prism_marl.commands.arguments import Arguments
+from prism_marl.commands.arguments import Arguments, some_path
 from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.runner import run as run_experiment
@@ -22,7 +22,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
     parser.add_argument("--preset", default="paper", help="paper, or another of `prism-marl list` (default: paper)")
     parser.add_short_fields()
-    parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/METHOD-HASH)")
+    parser.add_argument("--out", type=some_path, help="run folder (default: runs/TASK/METHOD-HASH)")
     parser.add_argument("--sinks", help=SINKS_HELP)
     parser.add_argument(
         "--deterministic", action="store_true", help="the same bits every time on a GPU too, at some cost in speed"
