@@ -14,10 +14,10 @@ from prism_marl.sinks import ProgressBar
 
 TASK = "lbf/5x5-2p-1f"
 CHANGES = {  # from the paper's settings, so that a small field is learned in seconds
-    "run.steps": "60000",
+    "run.steps": "80000",
     "run.seeds": "2",
     "run.envs": "8",
-    "run.eval_every": "3000",
+    "run.eval_every": "4000",
     "run.eval_episodes": "64",
     "learner.lr": "1e-3",
     "learner.buffer": "2000",
