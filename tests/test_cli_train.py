@@ -1,11 +1,13 @@
 """``prism-marl train`` and ``eval`` as a user meets them."""
 
+import io
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from prism_marl import checkpoint, cli, config
 from prism_marl.commands import demo, eval, train
@@ -14,6 +16,7 @@ from prism_marl.errors import UserError
 from prism_marl.machine import configure_jax
 from prism_marl.presets import preset
 from prism_marl.sharing import METHODS
+from prism_marl.sinks import ProgressBar
 from tiny import foraging, record
 
 LBF = "lbf/10x10-3p-3f"
@@ -226,6 +229,29 @@ def test_the_demo_never_removes_another_run(prism_marl, trained, tmp_path, monke
     code, _, err = prism_marl("demo", "--out", str(folder))
     assert code == 2 and "holds another experiment" in err
     assert record(folder) == record(trained)
+
+
+def test_a_demo_begins_anew_and_leaves_what_is_not_its_own(prism_marl, trained, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    (folder / "other run").mkdir()
+    (folder / "notes.txt").write_text("mine")
+    monkeypatch.setattr(demo, "demo_experiment", lambda steps: foraging())
+    monkeypatch.setattr(demo, "run_experiment", lambda *_: None)
+    monkeypatch.setattr(demo, "write_report", lambda runs, page: page)
+    assert prism_marl("demo", "--out", str(folder))[0] == 0
+    left = {path.name for path in folder.iterdir()} - {".lock"}
+    assert left == {"config.json", "other run", "notes.txt"}
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 2), (140, 1)])
+def test_a_progress_bar_shows_whole_numbers_in_any_terminal(width, lines):
+    out = io.StringIO()
+    with ProgressBar(1000, "Prism · skirmish/terran_5_vs_5 · 5 seed(s)", Console(file=out, width=width)) as bar:
+        bar.progress(500, 127000.0, "return -12.345  loss 1234.5670")
+    shown = out.getvalue()
+    assert shown.count("\n") == lines and "…" not in shown and shown.startswith("Prism · skirmish/terran_5_vs_5")
+    assert all(word in shown for word in ("50%", "127,000 steps/s", "return -12.345  loss 1234.5670", "0:00:00"))
 
 
 def test_commands_are_suggested(prism_marl):

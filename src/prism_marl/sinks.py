@@ -12,11 +12,13 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from prism_marl.errors import UserError
 
 BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
+WIDE = 120  # columns that a progress bar needs to have everything in one line
 
 
 class Rows:
@@ -123,18 +125,24 @@ class Several(Quiet):
 
 
 class _Rate(ProgressColumn):
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=True))
+
     def render(self, task: Task) -> Text:
         return Text(f"{task.fields.get('rate', 0.0):,.0f} steps/s", style="progress.data.speed")
 
 
 class ProgressBar(Quiet):
-    """A progress bar with steps/s, return, loss and time left. It appears with the first thing there is to show."""
+    """A progress bar with steps/s, return, loss and time left. It appears with the first thing there is to show. In a
+    narrow terminal the title has a line of its own: numbers that are cut off are worth nothing."""
 
-    def __init__(self, total: int, title: str):
-        self.console = Console(stderr=True)
+    def __init__(self, total: int, title: str, console: Console | None = None):
+        self.console = console or Console(stderr=True)
+        wide = self.console.width >= WIDE
+        self._heading = "" if wide else title
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            *[TextColumn("{task.description}")][:wide],
+            BarColumn(bar_width=24 if wide else 10),
             TextColumn("{task.percentage:>3.0f}%"),
             _Rate(),
             TextColumn("{task.fields[text]}"),
@@ -155,6 +163,9 @@ class ProgressBar(Quiet):
             self.bar.stop()
 
     def progress(self, steps: int, rate: float, text: str) -> None:
+        if self._heading:
+            self.note(self._heading)
+            self._heading = ""
         self.bar.start()
         self.bar.update(self.task, completed=steps, text=text, rate=rate)
 

@@ -24,6 +24,10 @@ CHANGES = {  # from the paper's settings, so that a small field is learned in se
     "learner.target_interval": "50",
     "learner.epsilon_anneal": "20000",
 }
+WRITTEN = (
+    *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
+    *("machine.json", "footprint.json", "report.html", "done"),
+)
 
 
 def run(argv: list[str]) -> int:
@@ -35,13 +39,24 @@ def run(argv: list[str]) -> int:
     cache = configure_jax()
     experiment = demo_experiment(found.steps)
     if (found.out / "done").exists() and load_experiment(found.out) == experiment:
-        shutil.rmtree(found.out)  # a finished demo is shown again from scratch: that is what the command is for
+        _clear(found.out)  # a finished demo is shown again from scratch: that is what the command is for
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
     with ProgressBar(experiment.run.steps, title) as bar:
         run_experiment(experiment, found.out, bar, cache)
     page = write_report([found.out], found.out / "report.html")
     print(f"\nopen {page} in a browser")  # noqa: T201
     return 0
+
+
+def _clear(folder: Path) -> None:
+    """Take away what a demo has written and nothing else: the folder may hold other runs. ``done`` goes last, so that
+    whoever is killed here is asked for the same again."""
+    for name in WRITTEN:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def demo_experiment(steps: int | None = None) -> Experiment:
