@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from prism_marl.envs.adapters.base import outcome
-from prism_marl.envs.adapters.channel import Channel, pack, unpack
-from prism_marl.envs.adapters.child import Child
+from prism_marl.envs.adapters.channel import pack
+from prism_marl.envs.adapters.child import Answer, Child, GameLostError
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.machine import usable_cores
@@ -24,12 +24,6 @@ MOST_ROOMS = 16
 STARTING = 120.0  # seconds until a new process must be ready, at least
 TRIES = 3  # to start an episode
 LOST_IN_A_ROW = 10  # episodes of one environment; then nobody believes in the next
-
-Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
-
-
-class GameLostError(Exception):
-    """The game is gone or does not answer."""
 
 
 class Room:
@@ -56,7 +50,7 @@ class Room:
             self._played[place].append(message)
         self._waiting.append(place)
         with contextlib.suppress(OSError, EOFError):
-            self._open().send(message)
+            self._open().channel.send(message)
 
     def answer(self, place: int) -> Answer:
         """Wait for the answer to this one's question; ``GameLostError`` where there is none."""
@@ -104,7 +98,7 @@ class Room:
         for place, questions in self._played.items():
             for number, question in enumerate(questions, 1):
                 try:
-                    self._open().send(question)
+                    self._open().channel.send(question)
                     found = self._receive()
                 except (OSError, EOFError, GameLostError) as error:
                     return {place: GameLostError(str(error) or "its process died")}
@@ -114,20 +108,18 @@ class Room:
 
     def _receive(self) -> Answer:
         try:
-            channel = self._open()
-            if not self._ready:
-                channel.receive(max(STARTING, self.patience))
-                self._ready = True
-            return unpack(channel.receive(self.patience))
-        except TimeoutError:
-            raise GameLostError(f"no answer in {self.patience:g} seconds") from None
-        except (EOFError, OSError):
-            raise GameLostError("its process died") from None
+            child = self._open()
+        except OSError as error:
+            raise GameLostError(f"its process could not be started: {error.strerror}") from None
+        if not self._ready:
+            child.answer(max(STARTING, self.patience))
+            self._ready = True
+        return child.answer(self.patience)
 
-    def _open(self) -> Channel:
+    def _open(self) -> Child:
         if self._child is None:
             self._child, self._ready = Child(f"{__package__}.playroom", self.task), False
-        return self._child.channel
+        return self._child
 
 
 class Seat:

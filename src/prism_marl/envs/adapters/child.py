@@ -1,4 +1,4 @@
-"""A process of our own at the other end of a channel: started, ended, and gone when its parent is."""
+"""A process that plays games at the other end of a channel: started, asked, ended, and gone when its parent is."""
 
 import contextlib
 import os
@@ -7,10 +7,20 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
-from prism_marl.envs.adapters.channel import Channel
+import numpy as np
+
+from prism_marl.envs.adapters.channel import Channel, unpack
 
 CHECK = 2.0  # seconds between two looks at whether the parent is still there
+
+
+Answer = tuple[Any, dict[str, np.ndarray]]
+
+
+class GameLostError(Exception):
+    """The game is gone or does not answer."""
 
 
 class Child:
@@ -30,6 +40,15 @@ class Child:
         for end in theirs:
             os.close(end)
         self.channel = Channel(inward[0], outward[1])
+
+    def answer(self, seconds: float) -> Answer:
+        """The next message; ``GameLostError`` if it does not come in time, or nobody is there to send it."""
+        try:
+            return unpack(self.channel.receive(seconds))
+        except TimeoutError:
+            raise GameLostError(f"no answer in {seconds:g} seconds") from None
+        except (EOFError, OSError):
+            raise GameLostError("its process died") from None
 
     def end(self) -> None:
         """End the process, and all that it has started."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from prism_marl.envs.adapters.base import observation, outcome
-from prism_marl.envs.adapters.channel import pack, unpack
-from prism_marl.envs.adapters.child import Child
+from prism_marl.envs.adapters.channel import pack
+from prism_marl.envs.adapters.child import Answer, Child, GameLostError
 from prism_marl.envs.scene import Scene
 from prism_marl.envs.skirmish import Skirmish, make_skirmish
 from prism_marl.errors import UserError
@@ -22,10 +22,6 @@ from prism_marl.types import EnvSpec, Observation, Step
 PATIENCE = 300.0  # seconds for one answer; starting the game takes the longest
 TRIES = 3  # to start an episode
 PACKAGE = "git+https://github.com/oxwhirl/smacv2.git"
-
-
-class GameLostError(Exception):
-    """The game is gone or does not answer."""
 
 
 class SMACv2:
@@ -115,11 +111,13 @@ class SMACv2:
             ) from None
         names = {"n_agents": "agents", "n_actions": "actions", "obs_shape": "observation", "state_shape": "state"}
         for theirs, ours in (names | {"episode_limit": "horizon"}).items():
-            if int(info[theirs]) != getattr(self.spec, ours):
+            found, wanted = info.get(theirs), getattr(self.spec, ours)
+            if found != wanted:
                 self.close()
+                told = "unknown" if found is None else f"{found:g}"
                 raise UserError(
-                    f"task: this version of smacv2 has {theirs} {int(info[theirs])}, not {getattr(self.spec, ours)}; "
-                    f"install it as `pip install {PACKAGE}`"
+                    f"task: this version of smacv2 has {theirs} {told}, not {wanted}; install it as "
+                    f"`pip install {PACKAGE}`"
                 )
 
     def _cut(self) -> Step:
@@ -140,15 +138,10 @@ class SMACv2:
         with contextlib.suppress(OSError, EOFError):
             self._child.channel.send(pack([verb, argument]))
 
-    def _answer(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _answer(self) -> Answer:
         self._asked = False
-        try:
-            assert self._child is not None, "an answer follows a question"
-            words, arrays = unpack(self._child.channel.receive(PATIENCE))
-        except TimeoutError:
-            raise GameLostError(f"no answer in {PATIENCE:g} seconds") from None
-        except (EOFError, OSError):
-            raise GameLostError("its process died") from None
+        assert self._child is not None, "an answer follows a question"
+        words, arrays = self._child.answer(PATIENCE)
         if "failed" in words:
             raise GameLostError(words["failed"])
         return words, arrays
