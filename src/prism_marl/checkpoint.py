@@ -225,6 +225,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def _plain(leaf: Any) -> np.ndarray:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
+    if isinstance(leaf, np.ndarray):
+        return leaf  # taken for this state; nobody writes into it, and a replay buffer may be most of the memory
     return np.array(jax.device_get(leaf))  # a copy: on a CPU the original's memory is reused by the next step
 
 

@@ -86,9 +86,9 @@ def moving(env: VectorEnv, seeds: int, choose: Choose, steps: int | None = None)
         able.begin(of(part), action.reshape(-1, *action.shape[2:]))
         away[part.start] = (part, obs, action)
 
-    for part in parts:
-        set_off(0, part)
     try:
+        for part in parts:
+            set_off(0, part)
         for number in itertools.count():
             for part in parts:
                 _, obs, action = away.pop(part.start)

@@ -181,6 +181,16 @@ def test_a_game_that_never_starts_or_has_other_sizes_is_one_sentence(installed, 
         envs.make_host(TASK)
 
 
+def test_a_game_that_is_always_lost_ends_the_run(game: SMACv2):
+    for action in [VANISH] * 9 + [WIN] + [VANISH] * 9:
+        game.reset(0)
+        assert game.step(np.array([action, 0])).truncated == (action == VANISH)
+    assert game.dropped == 18
+    game.reset(0)
+    with pytest.raises(UserError, match=r"lost 10 episodes in a row \(smacv2 has replaced its game\); .*'skirmish/"):
+        game.step(np.array([VANISH, 0]))
+
+
 def test_all_games_are_told_what_to_do_before_the_first_is_waited_for():
     calls: list[str] = []
 

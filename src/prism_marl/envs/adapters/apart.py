@@ -14,7 +14,7 @@ import numpy as np
 
 from prism_marl.envs.adapters.base import outcome
 from prism_marl.envs.adapters.channel import pack
-from prism_marl.envs.adapters.child import Answer, Child, GameLostError
+from prism_marl.envs.adapters.child import LOST_IN_A_ROW, TRIES, Answer, Child, GameLostError
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
 from prism_marl.machine import usable_cores
@@ -22,8 +22,6 @@ from prism_marl.types import EnvSpec, Observation, Step
 
 MOST_ROOMS = 16
 STARTING = 120.0  # seconds until a new process must be ready, at least
-TRIES = 3  # to start an episode
-LOST_IN_A_ROW = 10  # episodes of one environment; then nobody believes in the next
 
 
 class Room:

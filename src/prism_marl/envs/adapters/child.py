@@ -14,6 +14,8 @@ import numpy as np
 from prism_marl.envs.adapters.channel import Channel, unpack
 
 CHECK = 2.0  # seconds between two looks at whether the parent is still there
+TRIES = 3  # to start an episode
+LOST_IN_A_ROW = 10  # episodes of one game; then nobody believes in the next
 
 
 Answer = tuple[Any, dict[str, np.ndarray]]

@@ -13,14 +13,13 @@ import numpy as np
 
 from prism_marl.envs.adapters.base import observation, outcome
 from prism_marl.envs.adapters.channel import pack
-from prism_marl.envs.adapters.child import Answer, Child, GameLostError
+from prism_marl.envs.adapters.child import LOST_IN_A_ROW, TRIES, Answer, Child, GameLostError
 from prism_marl.envs.scene import Scene
 from prism_marl.envs.skirmish import Skirmish, make_skirmish
 from prism_marl.errors import UserError
 from prism_marl.types import EnvSpec, Observation, Step
 
 PATIENCE = 300.0  # seconds for one answer; starting the game takes the longest
-TRIES = 3  # to start an episode
 PACKAGE = "git+https://github.com/oxwhirl/smacv2.git"
 
 
@@ -32,6 +31,7 @@ class SMACv2:
         self.spec: EnvSpec = smacv2_spec(f"{twin.race}_{twin.agents}_vs_{twin.enemies}")
         self.restarts = 0  # games lost so far
         self.dropped, self.lost = 0, False  # episodes cut short so far, and whether the present one is
+        self._in_a_row = 0  # episodes cut short since one came to its end
         self._child: Child | None = None
         self._asked = False  # an answer is on its way
         self._last: Observation | None = None
@@ -69,12 +69,14 @@ class SMACv2:
             if not self._asked:
                 self.begin_step(action)
             words, look = self._answer()
-        except GameLostError:
+        except GameLostError as error:
             self._restart()
-            return self._cut()
+            return self._cut(str(error))
         over, info = words["over"], words["info"]
         if over and "battle_won" not in info:  # the package has replaced its game and says nothing else
-            return self._cut()
+            return self._cut("smacv2 has replaced its game")
+        if over:
+            self._in_a_row = 0
         self._last = self._observation(**look)
         clock = over and bool(info.get("episode_limit", False))
         metrics = {name: float(info.get(name, 0)) for name in self.spec.metrics}
@@ -120,9 +122,15 @@ class SMACv2:
                     f"`pip install {PACKAGE}`"
                 )
 
-    def _cut(self) -> Step:
+    def _cut(self, reason: str) -> Step:
         assert self._last is not None, "a step follows a reset"
-        self.dropped, self.lost = self.dropped + 1, True
+        self.dropped, self.lost, self._in_a_row = self.dropped + 1, True, self._in_a_row + 1
+        if self._in_a_row >= LOST_IN_A_ROW:
+            raise UserError(
+                f"task: '{self.spec.name}' lost {LOST_IN_A_ROW} episodes in a row ({reason}); repair StarCraft II or "
+                f"smacv2, or play 'skirmish/{self._variant}'",
+                code=1,
+            )
         return outcome(self._last, 0.0, terminated=False, truncated=True, metrics=dict.fromkeys(self.spec.metrics, 0.0))
 
     def _observation(self, local: np.ndarray, state: np.ndarray, avail: np.ndarray) -> Observation:
