@@ -275,8 +275,9 @@ def test_seeds_in_turns_play_what_they_play_all_at_once():
     """Three seeds of a robot that falls: episodes begin while the rows of other seeds are on their way."""
     trainer = runner.make_trainer(tiny("prism", task="mamujoco/hopper-3x1", run__seeds="3"))
     state, env, act = trainer.init(), trainer.env, Acting(trainer.learner)
-    begun, begin = [], env.begin
+    begun, finished, begin, finish = [], [], env.begin, env.finish
     env.begin = lambda rows, action: (begun.append((rows.start, rows.stop)), begin(rows, action))
+    env.finish = lambda rows: (finished.append((rows.start, rows.stop)), finish(rows))[1]
     chosen = functools.partial(act, trainer._copied(trainer._plain(state.seeds)))
     draws = draw(env.spec, range(3), 0, 60, 2, uniform=False)
     start, stored = env.snapshot(), trainer.learner.empty_transition()
@@ -285,7 +286,8 @@ def test_seeds_in_turns_play_what_they_play_all_at_once():
     env.restore(start)
     jax.tree.map(assert_array_equal, in_turns, collect(AllAtOnce(env), stored, draws, chosen, 0.5))
     for _ in moving(env, 3, lambda number, part, obs: np.zeros((part.stop - part.start, 2, 3, 1))):
-        break  # whoever stops early leaves nobody on the way: all rows can set off again
+        break
+    assert sorted(begun) == sorted(finished), "whoever stops early leaves nobody on the way"
     env.step(np.zeros((6, 3, 1)))
     trainer.close()
 

@@ -205,9 +205,10 @@ def test_a_run_goes_on_without_the_lost_episodes_and_says_how_many(tmp_path: Pat
 def test_a_room_does_not_outlive_its_owner(tmp_path: Path):
     """Killed with a game that hangs, nobody is left to end it."""
     program = (
-        "import sys, numpy as np; from prism_marl import envs\n"
+        "import time, numpy as np; from prism_marl import envs\n"
         "host = envs.host_builder('pettingzoo/fragile_game', 60.0)(); host.reset(1)\n"
-        "print(host._room._child.process.pid, flush=True); host.step(np.array([2, 0]))\n"
+        "host.begin_step(np.array([2, 0])); time.sleep(0.5)  # by then it hangs\n"
+        "print(host._room._child.process.pid, flush=True); time.sleep(60)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)
