@@ -83,7 +83,9 @@ def test_weights_are_looked_at_before_they_are_saved():
     held = {"seeds.steps": np.array([7, 8]), "seeds.learner.a.b": np.ones((2, 3)), "seeds.replay.x": np.array([np.nan])}
     assert faults.broken_weights(held) is None
     held["seeds.learner.a.b"][1, 2] = np.inf
-    assert faults.broken_weights(held) == (1, 8, ["a.b"])
+    assert faults.broken_weights(held) == (1, 8, ["a.b"], 1)
+    held["seeds.learner.c"] = np.array([np.nan, np.nan])
+    assert faults.broken_weights(held) == (0, 7, ["c"], 2)
 
 
 # JAX environments with QMIX: one program serves all cases, and the keys of seed 1 decide what befalls it.

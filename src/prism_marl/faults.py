@@ -70,13 +70,15 @@ def first_fault(faults: Mapping[str, np.ndarray]) -> Fault | None:
 
 def broken_weights(tensors: Mapping[str, np.ndarray]) -> Fault | None:
     """A look at what learning has made of a state before it is saved; a step may be finite and still lead nowhere."""
+    broken: dict[int, str] = {}  # by seed: the first array that is
     for name, value in tensors.items():
         if name.startswith("seeds.learner.") and np.issubdtype(value.dtype, np.inexact):
-            broken = np.flatnonzero(~np.isfinite(value).reshape(len(value), -1).all(axis=1))
-            if broken.size:
-                step = int(tensors["seeds.steps"][broken[0]])
-                return Fault(int(broken[0]), step, [name.split(".", 2)[2]], broken.size)
-    return None
+            for seed in np.flatnonzero(~np.isfinite(value).reshape(len(value), -1).all(axis=1)):
+                broken.setdefault(int(seed), name.split(".", 2)[2])
+    if not broken:
+        return None
+    seed = min(broken)
+    return Fault(seed, int(tensors["seeds.steps"][seed]), [broken[seed]], len(broken))
 
 
 def explained(fault: Fault, experiment: Experiment) -> str:
