@@ -26,10 +26,11 @@ from prism_marl.machine import configure_jax, describe_machine
 from prism_marl.presets import preset
 from prism_marl.sinks import Quiet
 
-TASKS = ("lbf/4x4-2p-1f", "reach/2", "lbforaging/5x5-2p-1f")
+TASKS = ("lbf/4x4-2p-1f", "reach/2", "lbforaging/5x5-2p-1f", "roles/2")
 ALLOWED = 10_000  # bytes per evaluation: a week of evaluations every minute is then 100 MB
 CHANGES = {"network.width": "8", "run.envs": "2", "run.eval_episodes": "2", "learner.batch": "4"}
 QMIX = {"learner.embed": "4", "learner.hypernet": "4", "learner.buffer": "16"}
+FILLING = {"roles/2": {"learner.buffer": "100000"}}  # never full: every checkpoint holds more than the one before
 MATD3 = {"learner.buffer": "256", "learner.warmup": "16", "learner.critic_width": "8", "learner.n_step": "1"}
 
 
@@ -58,7 +59,7 @@ def tiny(task: str, evaluations: int) -> Experiment:
     experiment = preset(task, "prism")
     own = QMIX if experiment.learner.algorithm == "qmix" else MATD3
     schedule = {"run.steps": str(20 * evaluations), "run.eval_every": "20"}
-    for path, text in (CHANGES | own | schedule).items():
+    for path, text in (CHANGES | own | schedule | FILLING.get(task, {})).items():
         experiment = experiment.with_option(path, text)
     return experiment
 

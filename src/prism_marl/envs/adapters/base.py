@@ -61,7 +61,7 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         raise UserError(
-            f"task: '{extra}' tasks need a package that is not installed: pip install 'prism-marl[{extra}]'"
+            f"task: such tasks need a package that is not installed: pip install 'prism-marl[{extra}]'"
         ) from None
 
 

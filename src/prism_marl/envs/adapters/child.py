@@ -31,14 +31,19 @@ class Child:
     def __init__(self, module: str, *words: str):
         inward, outward = os.pipe(), os.pipe()
         theirs = (outward[0], inward[1])
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *words, *map(str, theirs)],
-            pass_fds=theirs,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for us alone
-            # it plays what we would play, and leaves our accelerator alone
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"},
-        )
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *words, *map(str, theirs)],
+                pass_fds=theirs,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for us alone
+                # it plays what we would play, and leaves our accelerator alone
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"},
+            )
+        except OSError:  # no memory, or too many processes
+            for end in (*inward, *outward):
+                os.close(end)
+            raise
         for end in theirs:
             os.close(end)
         self.channel = Channel(inward[0], outward[1])
