@@ -102,6 +102,15 @@ def interrupt_once_begun(folder: Path) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+@pytest.fixture
+def ctrl_c_is_heard():
+    """A shell lets what it starts in the background ignore Ctrl-C, the test run included."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_lets_workers_save_and_the_same_sweep_ends_with_the_same_bytes(tmp_path, undisturbed):
     folder = folder_of(long_roles(), tmp_path)
     with pytest.raises(UserError, match="stopped; 0 of 1 experiments are finished; the same command cont") as error:
