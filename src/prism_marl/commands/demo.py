@@ -23,6 +23,7 @@ CHANGES = {  # from the paper's settings, so that a small field is learned in se
     "learner.buffer": "2000",
     "learner.target_interval": "50",
     "learner.epsilon_anneal": "20000",
+    "learner.scale_inputs": "true",  # both seeds then learn at the same pace
 }
 WRITTEN = (
     *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
