@@ -5,7 +5,8 @@
 
 All ways of one task take turns in short pieces of the same run, so that a busy machine is busy for all of them; a rate
 is the median over the pieces. `rollout` computes states alone and forgets the solver's last solution between steps;
-ours also observes, rewards and ends episodes. Rows start again when they fall, in all of them.
+ours also observes, rewards and ends episodes. Rows start again when they fall, in all of them. `rollout` gets the model
+file and the engine's clocks as anybody does who calls it; `rollout, lean` gets our model and no clocks.
 """
 
 import argparse
@@ -22,9 +23,10 @@ import numpy as np
 from mujoco import rollout
 
 from prism_marl.envs.mamujoco import make_mamujoco
-from prism_marl.envs.mamujoco.engine import load_engine
+from prism_marl.envs.mamujoco.engine import load_engine, load_model, load_raw_model
 from prism_marl.envs.mamujoco.robots import Robots
 from prism_marl.envs.mamujoco.rules import RULES
+from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import find_task
 from prism_marl.machine import describe_machine
 
@@ -37,9 +39,11 @@ Piece = Callable[[int], None]  # play so many steps of all rows
 def ours(variant: str, rows: int, threads: int) -> Piece:
     """What training uses, with new episodes for fallen rows."""
     env = make_mamujoco(variant, rows, threads)
+    assert isinstance(env, Robots)
     rng = np.random.default_rng(0)
 
     def play(steps: int) -> None:
+        workspace(mujoco, env.model)  # the clocks belong to the process, and the way before may have used them
         for _ in range(steps):
             action = rng.uniform(-1, 1, (rows, env.spec.agents, env.spec.actions)).astype(np.float32)
             step = env.step(action)
@@ -50,11 +54,10 @@ def ours(variant: str, rows: int, threads: int) -> Piece:
     return play
 
 
-def engine(variant: str, rows: int, threads: int) -> Piece:
+def engine(variant: str, rows: int, threads: int, lean: bool) -> Piece:
     """The engine's own batch, one step of the task at a time, from states that start as ours do."""
-    env = make_mamujoco(variant, rows, 1)
-    assert isinstance(env, Robots)
-    model, frames = env.model, RULES[find_task(variant).robot].frames
+    task = find_task(variant)
+    model, frames = (load_model if lean else load_raw_model)(mujoco, task), RULES[task.robot].frames
     datas = [mujoco.MjData(model) for _ in range(threads)]
     states = np.zeros((rows, mujoco.mj_stateSize(model, FULL)))
     rules, rng = RULES[find_task(variant).robot], np.random.default_rng(0)
@@ -72,6 +75,7 @@ def engine(variant: str, rows: int, threads: int) -> Piece:
     place = slice(1, 1 + model.nq), slice(1 + model.nq, 1 + model.nq + model.nv)
 
     def play(steps: int) -> None:
+        workspace(mujoco, model) if lean else mujoco.MjData(model)  # without its clocks, or with
         for _ in range(steps):
             action = np.repeat(rng.uniform(-1, 1, (rows, 1, model.nu)), frames, axis=1)
             pool.rollout(models, datas, states, action, skip_checks=True, nstep=frames, state=path)
@@ -94,8 +98,10 @@ def loop(variant: str, rows: int) -> Piece | None:
     for seed, env in enumerate(made):
         env.reset(seed=seed)
     rng, size = np.random.default_rng(0), made[0].action_space.shape
+    model = load_raw_model(mujoco, find_task(variant))
 
     def play(steps: int) -> None:
+        mujoco.MjData(model)  # with clocks, as they come
         for _ in range(steps):
             for env, action in zip(made, rng.uniform(-1, 1, (rows, *(size or ()))).astype(np.float32), strict=True):
                 _, _, fallen, cut, _ = env.step(action)
@@ -110,7 +116,8 @@ def measure(variant: str, rows: int, threads: list[int], seconds: float) -> list
     ways: dict[tuple[str, int], Piece] = {}
     for count in threads:
         ways["ours", count] = ours(variant, rows, count)
-        ways["rollout", count] = engine(variant, rows, count)
+        ways["rollout", count] = engine(variant, rows, count, lean=False)
+        ways["rollout, lean", count] = engine(variant, rows, count, lean=True)
     if (plain := loop(variant, rows)) is not None:
         ways["gymnasium loop", 1] = plain
     pieces: dict[tuple[str, int], int] = {}
@@ -142,6 +149,7 @@ def ratios(rows: list[dict]) -> dict[str, float]:
     rate = {(row["way"], row["threads"]): row["steps_per_second"] for row in rows}
     counts = sorted(count for way, count in rate if way == "ours")
     out = {f"ours / rollout, {n} threads": rate["ours", n] / rate["rollout", n] for n in counts}
+    out |= {f"ours / rollout, lean, {n} threads": rate["ours", n] / rate["rollout, lean", n] for n in counts}
     out |= {f"{n} threads / {counts[0]}": rate["ours", n] / rate["ours", counts[0]] for n in counts[1:]}
     out |= {f"rollout {n} threads / {counts[0]}": rate["rollout", n] / rate["rollout", counts[0]] for n in counts[1:]}
     if ("gymnasium loop", 1) in rate:

@@ -20,12 +20,14 @@ import pytest
 
 from prism_marl import envs
 from prism_marl.envs.mamujoco import ROBOTS, engine, make_mamujoco, processes
+from prism_marl.envs.mamujoco import contacts as contact_lists
 from prism_marl.envs.mamujoco import robots as robots_module
 from prism_marl.envs.mamujoco.fields import fields, joints, motors
 from prism_marl.envs.mamujoco.pool import Pool
 from prism_marl.envs.mamujoco.processes import Processes
 from prism_marl.envs.mamujoco.robots import Robots
 from prism_marl.envs.mamujoco.rules import RULES
+from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.swimmer import LONGEST, build_swimmer
 from prism_marl.envs.mamujoco.tasks import HORIZON, find_task
 from prism_marl.envs.scene import NOBODY
@@ -436,6 +438,8 @@ def test_sizes_need_no_engine(monkeypatch):
         ("3.5.0", 0.5, None),
         ("3.17.0", 0.5, None),
         ("3.1.6", None, "too old"),
+        ("3.2.3", None, "too old"),
+        ("3.2.4", 1.0, None),
         ("4.0.0", None, "moves robots differently .*'mujoco==3.4.0'"),
         ("4.1.0.dev3", None, "moves robots differently"),
     ],
@@ -449,9 +453,70 @@ def test_other_engines_are_corrected_or_refused(monkeypatch, version: str, margi
             make_mamujoco("ant-4x2", 1)
         return
     for variant in ("ant-4x2", "hopper-3x1"):
-        model, judge = robots(variant, 1).model, original(variant).model
-        np.testing.assert_array_equal(model.geom_margin, judge.geom_margin * margin)
+        judge = original(variant).model
         assert np.ptp(judge.geom_margin) == 0 < judge.geom_margin[0]  # one margin for all: half and half is the larger
+        listed = robots(variant, 1).model
+        np.testing.assert_array_equal(listed.pair_margin, judge.geom_margin[0])  # a listed pair's is taken as it is
+        with monkeypatch.context() as context:
+            context.setattr(contact_lists, "MOST", 0)
+            np.testing.assert_array_equal(robots(variant, 1).model.geom_margin, judge.geom_margin * margin)
+
+
+# work that changes no number
+
+
+@pytest.mark.parametrize("variant", [*ROBOTS, "swimmer-4x2"])
+def test_the_lean_model_moves_as_the_raw_one(variant: str):
+    """Without the search for contacts and for parts that can be solved apart; the clocks are off in both."""
+    mujoco_engine, task = engine.load_engine(), find_task(variant)
+    models = [load(mujoco_engine, task) for load in (engine.load_model, engine.load_raw_model)]
+    island = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
+    assert [bool(model.opt.disableflags & island) for model in models] == [True, False]
+    datas, rng, touched = [workspace(mujoco_engine, model) for model in models], np.random.default_rng(0), 0
+    for number in range(600):
+        action = rng.uniform(-1, 1, models[0].nu)
+        for model, data in zip(models, datas, strict=True):
+            if number % 100 == 0:
+                mujoco.mj_resetData(model, data)
+            data.ctrl[:] = action
+            mujoco.mj_step(model, data, 5)
+        np.testing.assert_array_equal(datas[0].qpos, datas[1].qpos)
+        np.testing.assert_array_equal(datas[0].contact.geom, datas[1].contact.geom)
+        touched += datas[0].ncon
+    assert touched or variant.startswith("swimmer")
+
+
+def test_pairs_that_may_touch_are_listed_and_no_others():
+    """Most robots meet the floor alone; Hopper's limbs may also touch each other, unless they are neighbours."""
+    counts = {variant: robots(variant, 1).model.npair for variant in ROBOTS}
+    assert counts == {"ant-4x2": 13, "halfcheetah-2x3": 8, "hopper-3x1": 7, "walker2d-2x3": 7, "walker2d-6x1": 7}
+    assert not robots("ant-4x2", 1).model.geom_contype.any()
+
+
+@pytest.mark.parametrize("change", ['solref="0.01 1"', 'priority="1"', 'name="ball" solmix="2"'])
+def test_a_model_whose_pairs_would_be_mixed_is_left_as_it_is(tmp_path: Path, change: str):
+    file = tmp_path / "model.xml"
+    ball = f'<body pos="0 0 1"><freejoint/><geom size="0.1" {change}/></body>'
+    file.write_text(f'<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>{ball}</worldbody></mujoco>')
+    model = mujoco.MjModel.from_xml_path(str(file))
+    assert contact_lists.with_listed_contacts(mujoco, file, model, model.geom_margin) is model
+    file.write_text(file.read_text().replace(change, ""))
+    model = mujoco.MjModel.from_xml_path(str(file))
+    assert contact_lists.with_listed_contacts(mujoco, file, model, model.geom_margin).npair == 1
+
+
+def test_workspaces_have_no_clocks_unless_somebody_chose_one():
+    model = robots("hopper-3x1", 1).model
+    data = workspace(mujoco, model)
+    mujoco.mj_step(model, data)
+    timers = data.timer[mujoco.mjtTimer.mjTIMER_STEP]
+    assert timers.number == 1 and timers.duration == 0
+    try:
+        mujoco.set_mjcb_time(lambda: 7.0)
+        workspace(mujoco, model)
+        assert mujoco.get_mjcb_time() is not None
+    finally:
+        mujoco.set_mjcb_time(None)
 
 
 def test_robots_that_never_touch_at_a_distance_need_no_correction():

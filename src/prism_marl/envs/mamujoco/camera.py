@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
+from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import find_task
 from prism_marl.errors import UserError
 
@@ -24,7 +25,7 @@ def frames(
     engine = load_engine()
     model = load_model(engine, robot)
     _, places, _ = row_layout(engine, model)
-    data, links = engine.MjData(model), robot.agents * robot.joints + 1
+    data, links = workspace(engine, model), robot.agents * robot.joints + 1
     camera = engine.MjvCamera()
     camera.type = engine.mjtCamera.mjCAMERA_FREE
     camera.azimuth = 90

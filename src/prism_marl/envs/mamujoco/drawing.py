@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
 from prism_marl.envs.scene import NOBODY, Scene, Shape
 
@@ -43,7 +44,7 @@ class Drawing:
     def scene(self, position: np.ndarray, clock: int) -> Scene:
         """The picture for joint positions [q]."""
         if self._data is None:
-            self._data = self._engine.MjData(self._model)
+            self._data = workspace(self._engine, self._model)
         data = self._data
         data.qpos[:] = position
         self._engine.mj_kinematics(self._model, data)

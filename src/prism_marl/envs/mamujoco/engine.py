@@ -1,7 +1,8 @@
 """The physics engine and its models, with contacts as published results have them.
 
-Up to MuJoCo 3.4 a pair of geoms touches at the larger of their two margins, from 3.5 on at the sum. All geoms of Ant
-and Hopper have one margin, so half of it gives the old contacts back. In 4.0 Ant moves differently for another reason.
+Up to MuJoCo 3.4 a pair of geoms touches at the larger of their two margins, from 3.5 on at the sum. Pairs that a model
+lists have a margin of their own: the larger one. Where they are not listed, half the margin of every geom gives the old
+contacts back, since all geoms of Ant and Hopper have the same. In 4.0 Ant moves differently for another reason.
 """
 
 import os
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from prism_marl.envs.adapters.base import require
+from prism_marl.envs.mamujoco.contacts import with_listed_contacts
 from prism_marl.envs.mamujoco.swimmer import build_swimmer
 from prism_marl.envs.mamujoco.tasks import Task
 from prism_marl.errors import UserError
 
 _FILES = {"ant": "ant.xml", "halfcheetah": "half_cheetah.xml", "hopper": "hopper.xml", "walker2d": "walker2d.xml"}
 _PARTS = ("TIME", "QPOS", "QVEL", "ACT", "WARMSTART", "CTRL")
-OLDEST, SUMMED, CHANGED = (3, 2), (3, 5), (4, 0)  # versions: models can be built, margins add up, Ant differs
+OLDEST, SUMMED, CHANGED = (3, 2, 4), (3, 5, 0), (4, 0, 0)  # versions: models are built, margins add up, Ant differs
 
 
 def load_engine() -> Any:
@@ -34,17 +36,31 @@ def load_engine() -> Any:
 
 
 def load_model(engine: Any, task: Task) -> Any:
-    """Gymnasium's own model file, or a swimmer of the right length."""
+    """Gymnasium's own model file, or a swimmer of the right length, without work that never changes a number."""
+    model = load_raw_model(engine, task)
+    if task.robot != "swimmer":  # which never touches anything
+        margin = model.geom_margin.copy()
+        if _release(engine) >= SUMMED:
+            model.geom_margin[:] *= 0.5
+        model = with_listed_contacts(engine, _file(task), model, margin)
+    # A robot is one tree: looking for parts of the world that can be solved apart finds one part, in every step.
+    model.opt.disableflags |= int(getattr(engine.mjtDisableBit, "mjDSBL_ISLAND", 0))
+    return model
+
+
+def load_raw_model(engine: Any, task: Task) -> Any:
+    """The same as it comes: with all work, and in a newer engine with other contacts."""
     if task.robot == "swimmer":
         return build_swimmer(engine, task.agents * task.joints)
+    return engine.MjModel.from_xml_path(str(_file(task)))
+
+
+def _file(task: Task) -> Path:
     package = Path(require("gymnasium", "mujoco").__file__)
     file = package.parent / "envs" / "mujoco" / "assets" / _FILES[task.robot]
     if not file.exists():
         raise UserError(f"task: the installed gymnasium has no {file.name}: pip install 'gymnasium==1.4.0'")
-    model = engine.MjModel.from_xml_path(str(file))
-    if _release(engine) >= SUMMED:
-        model.geom_margin[:] *= 0.5
-    return model
+    return file
 
 
 def row_layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
@@ -61,6 +77,5 @@ def row_layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
     return sum(flag for flag, _ in flags), places, end
 
 
-def _release(engine: Any) -> tuple[int, int]:
-    major, minor = engine.__version__.split(".")[:2]
-    return int(major), int(minor)
+def _release(engine: Any) -> tuple[int, ...]:
+    return tuple(int(number) for number in engine.__version__.split(".")[:3])

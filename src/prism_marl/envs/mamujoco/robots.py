@@ -13,7 +13,7 @@ from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
 from prism_marl.envs.mamujoco.pool import Pool
 from prism_marl.envs.mamujoco.processes import Processes, SharedRows
 from prism_marl.envs.mamujoco.rules import RULES
-from prism_marl.envs.mamujoco.stepping import stepper
+from prism_marl.envs.mamujoco.stepping import stepper, workspace
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
@@ -51,7 +51,7 @@ class Robots:
             self._reached = shared.reached if shared else np.zeros(number)
         self._left = np.zeros(number)  # where the reward's measure was when a row set off
         self._clock = np.zeros(number, np.int32)
-        self._workspace = self.engine.MjData(self.model)
+        self._workspace = workspace(self.engine, self.model)
         self._start_workers(shared, threads, processes)
         self._drawing = Drawing(self.engine, self.model, task)
         agents = (number, task.agents)
@@ -137,5 +137,5 @@ class Robots:
         if shared and processes:
             self._workers = Processes(self.engine, self.model, shared, min(number, processes), **how)
             return
-        workspaces = [self.engine.MjData(self.model) for _ in range(min(number, threads or usable_cores()))]
+        workspaces = [workspace(self.engine, self.model) for _ in range(min(number, threads or usable_cores()))]
         self._workers = Pool(workspaces, stepper(self.engine, self.model, self._states, self._reached, **how))

@@ -1,0 +1,56 @@
+"""Which parts of a robot can touch at all, written into its model, so that the engine need not search in every step.
+
+A search over all geoms looks for pairs that may touch and then throws most of them away by rules that never change. The
+pairs that are left are few. Listed in the model, they are tried in the same order and give the same contacts, bit for
+bit, and the search is saved: a tenth of Ant's time.
+"""
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MOST = 64  # pairs: trying a long list would take longer than the search
+
+
+def with_listed_contacts(engine: Any, file: Path, model: Any, margin: np.ndarray) -> Any:
+    """The model of a file with its pairs listed, as the original engine would pair them: ``margin`` of each geom is
+    the original one. The model itself where that is not possible."""
+    pairs = [pair for pair in combinations(range(model.ngeom), 2) if _may_touch(model, *pair)]
+    if model.npair or model.nexclude or not 0 < len(pairs) <= MOST or not all(_alike(model, *pair) for pair in pairs):
+        return model
+    spec = engine.MjSpec.from_file(str(file))
+    geoms = list(spec.geoms)
+    names = [geom.name or f"geom {place}" for place, geom in enumerate(geoms)]
+    for place, (geom, name) in enumerate(zip(geoms, names, strict=True)):
+        if geom.name and engine.mj_id2name(model, engine.mjtObj.mjOBJ_GEOM, place) != name:
+            return model  # the file lists them in another order than the model
+        geom.name, geom.contype, geom.conaffinity = name, 0, 0
+    for one, other in pairs:
+        slide, spin, roll = np.maximum(model.geom_friction[one], model.geom_friction[other])
+        pair = spec.add_pair(geomname1=names[one], geomname2=names[other])
+        pair.condim = max(model.geom_condim[one], model.geom_condim[other])
+        pair.friction = [slide, slide, spin, roll, roll]
+        pair.solref, pair.solimp = model.geom_solref[one], model.geom_solimp[one]
+        pair.margin, pair.gap = max(margin[one], margin[other]), max(model.geom_gap[one], model.geom_gap[other])
+    return spec.compile()
+
+
+def _may_touch(model: Any, one: int, other: int) -> bool:
+    """The engine's own rules: the two must be of kinds that meet, and not be neighbours in the tree."""
+    meet = (model.geom_contype[one] & model.geom_conaffinity[other]) | (
+        model.geom_contype[other] & model.geom_conaffinity[one]
+    )
+    bodies = [int(model.body_weldid[model.geom_bodyid[geom]]) for geom in (one, other)]
+    if not meet or bodies[0] == bodies[1]:
+        return False
+    parents = [int(model.body_weldid[model.body_parentid[body]]) for body in bodies]
+    related = (bodies[0] == parents[1] and bodies[0] != 0) or (bodies[1] == parents[0] and bodies[1] != 0)
+    return not related
+
+
+def _alike(model: Any, one: int, other: int) -> bool:
+    """Whether there is nothing to mix or to prefer."""
+    same = ("geom_priority", "geom_solmix", "geom_solref", "geom_solimp")
+    return all(np.array_equal(getattr(model, name)[one], getattr(model, name)[other]) for name in same)
