@@ -245,8 +245,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="measuring time for each row")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="for example run.envs=20")
     parser.add_argument("--out", type=Path, help="write rows as JSON lines")
+    parser.add_argument("--tf32", action="store_true", help="products on a GPU with inputs rounded to TF32")
     found = parser.parse_args()
-    configure_jax()
+    configure_jax(tf32=found.tf32)
     kinds = {"update": update_row, "loop": loop_row, "plain": plain_row}
     machine, rows = describe_machine(), []
     for part in found.parts.split(","):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import resource
 import subprocess
@@ -280,14 +281,29 @@ def test_memory_that_runs_out_is_explained(tmp_path, monkeypatch):
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
 
 
+def test_a_run_goes_on_in_the_precision_it_was_begun_with(tmp_path, monkeypatch):
+    experiment = preset("roles/2", "fups")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for began, now in (("tf32", "highest"), ("float32", "tensorfloat32")):
+        folder = tmp_path / began
+        with jax.default_matmul_precision({"tf32": "tensorfloat32"}.get(began, "highest")):
+            run_folder.write_config(experiment, folder)
+            run_folder.write_config(experiment, folder)
+        assert json.loads((folder / "machine.json").read_text())["products"] == began
+        with jax.default_matmul_precision(now), pytest.raises(UserError, match="was begun with"):
+            run_folder.write_config(experiment, folder)
+
+
 WATCHED = """
 import os, sys
+import jax
 from jax._src import xla_bridge
 from prism_marl import machine
 from prism_marl.commands import train
 def experiment(*arguments):
     assert not xla_bridge.backends_are_initialized()
-    print(machine.describe_machine()["deterministic"])
+    found = machine.describe_machine()
+    print(found["deterministic"], found["products"], jax.config.jax_default_matmul_precision)
 train.run_experiment = experiment
 train.run(sys.argv[1:])
 """
@@ -296,7 +312,8 @@ train.run(sys.argv[1:])
 def test_xla_reads_the_flag_for_equal_bits_before_a_device_is_used():
     """XLA ends the process if it meets a flag that it does not know."""
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    words = [sys.executable, "-c", WATCHED, "roles/2", "--deterministic"]
-    found = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert (found.returncode, found.stdout.strip()) == (0, "True"), found.stderr
+    for flags, said in ((["--deterministic"], "True float32 highest"), (["--tf32"], "False float32 tensorfloat32")):
+        words = [sys.executable, "-c", WATCHED, "roles/2", *flags]
+        found = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert (found.returncode, found.stdout.strip()) == (0, said), found.stderr
     assert not machine.describe_machine()["deterministic"]

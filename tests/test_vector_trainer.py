@@ -91,6 +91,32 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     assert_allclose(seeds.sums["actor_loss"], 3 * 2 * 7)  # twice the sum, because only one update in two adds to it
 
 
+def test_actor_updates_in_fixed_places_are_those_that_are_asked_for():
+    """The loop without a question, against the loop that asks at every update whether it is time."""
+    fixed, asking = (
+        Learning(runner.make_trainer(tiny("prism", learner__policy_freq="2", learner__updates=number)).learner, envs=2)
+        for number in ("6", "5")
+    )
+    seeds = jax.jit(fixed.init)(jnp.arange(2, dtype=jnp.uint32))
+    rng = np.random.default_rng(0)
+    block = jax.tree.map(lambda leaf: jnp.asarray(rng.uniform(-1, 1, leaf.shape), leaf.dtype), fixed.block(2))
+    seeds, _ = jax.jit(fixed.store)(seeds, tuple(jnp.zeros((), jnp.int32) for _ in range(4)), block)
+    chains = jax.vmap(fixed._chains)(seeds.key, seeds.replay)
+    noise = jax.vmap(lambda key: jax.random.split(key, 6))(seeds.key)
+    along = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
+
+    def after(learning: Learning):
+        numbered = (*along, 1 + jnp.arange(6))
+        program = jax.jit(lambda carry: learning._round(carry, seeds.replay, jnp.int32(10), numbered))
+        return program((seeds.learner, seeds.sums, seeds.faults))
+
+    ours, theirs = after(fixed), after(asking)
+    assert_array_equal(ours[0].updates, [6, 6])
+    assert not np.array_equal(ours[0].online.agent.fc1.U, seeds.learner.online.agent.fc1.U)
+    for one, other in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+        assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_presets_give_fifty_updates_for_fifty_steps_of_all_environments():
     for task in ("mamujoco/ant-4x2", "mamujoco/walker2d-2x3"):
         settings = preset(task, "prism").learner

@@ -34,9 +34,16 @@ def describe_machine() -> dict[str, Any]:
         "platform": device.platform,
         "cores": usable_cores(),
         "deterministic": DETERMINISTIC in os.environ.get("XLA_FLAGS", ""),
+        "products": products(),
         "commit": _commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def products() -> str:
+    """How float32 is multiplied: as it is, or with inputs rounded to TF32, which only a GPU does."""
+    precision = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
+    return "float32" if precision == "highest" or jax.default_backend() == "cpu" else "tf32"
 
 
 def usable_cores() -> int:
@@ -97,14 +104,14 @@ def full_memory_explained() -> Iterator[None]:
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
-def configure_jax(*, deterministic: bool = False) -> Path | None:
-    """Full float32 products on every device, as the reference implementations have them (a GPU would otherwise round
+def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | None:
+    """Full float32 products on every device, as the reference implementations have them (``tf32`` lets a GPU round
     their inputs to TF32), and programs kept between starts, in the folder that is returned: ``PRISM_MARL_CACHE`` says
     where, empty for not. ``deterministic`` makes a GPU add up in the same order every time; a CPU does so anyway. It
     must come before the first use of a device, which is when XLA reads its flags."""
     if deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
-    jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if tf32 else "highest")
     folder = os.environ.get("PRISM_MARL_CACHE", _own_cache())
     if not folder:
         return None

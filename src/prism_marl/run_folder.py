@@ -15,7 +15,7 @@ from prism_marl import checkpoint, envs
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import Experiment
-from prism_marl.machine import describe_machine
+from prism_marl.machine import describe_machine, products
 from prism_marl.presets import method_settings
 from prism_marl.reading import StrangeFileError, read_text, refuse_links_out
 from prism_marl.recordings import worth_keeping
@@ -57,6 +57,24 @@ def write_config(experiment: Experiment, folder: Path) -> None:
     ):
         if not (folder / name).exists():
             checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
+    _refuse_other_products(folder)
+
+
+def _refuse_other_products(folder: Path) -> None:
+    """On a GPU a run is computed in one precision from start to end; a CPU has one only, and another device anyway."""
+    try:
+        began = json.loads(read_text(folder / "machine.json", folder)).get("products")
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        StrangeFileError,
+    ):  # it tells of a run and decides nothing else
+        return
+    if jax.default_backend() != "cpu" and began in ("float32", "tf32") and began != products():
+        flag = "with" if began == "tf32" else "without"
+        raise UserError(f"--tf32: the run in {folder} was begun {flag} it; continue {flag} it or choose another --out")
 
 
 def owner(folder: Path) -> str:

@@ -88,12 +88,9 @@ class Learning:
         chains = jax.vmap(self._chains)(keys[:, 1], ring)
         noise = jax.vmap(lambda key: jax.random.split(key, settings.updates))(keys[:, 2])
 
-        def one(carry, now):
-            return self._update(carry, ring, steps, *now), None
-
         chains, noise = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
         along = (chains, noise, updates + 1 + jnp.arange(settings.updates))
-        (learner, sums, faults), _ = jax.lax.scan(one, (learner, seeds.sums, seeds.faults), along)
+        learner, sums, faults = self._round((learner, seeds.sums, seeds.faults), ring, steps, along)
         # A gradient that is not finite stays in Adam's moments, so one look at these serves the whole round.
         moments = jax.vmap(all_finite)((learner.actor_optimiser, learner.critic_optimiser))
         seeds = SeedState(learner, ring, seeds.key, seeds.steps, sums, noted(faults, {"gradient": moments}, steps))
@@ -107,25 +104,50 @@ class Learning:
         places = distinct(key, ring.count, (settings.updates, settings.batch))
         return self.learner.chains(ring, places, self.envs)
 
-    def _update(self, carry, ring, steps, chains, keys, number):
-        """One critic update of all seeds and, when it is time, one update of all actors.
+    def _round(self, carry, ring, steps, along):
+        """All updates of an interval, one after the other; ``along`` is (chains, noise, number) of each.
 
-        The branch stands outside ``vmap``: its question has one answer for all seeds, so only one side is computed.
+        Where every interval has its actor updates at the same places, the loop is written with them in these places: a
+        question whether it is time would have a GPU ask the host at every update.
         """
+        every = self.learner.settings.policy_freq
+
+        def one(carry, now):
+            carry, batch = self._critics(carry, ring, steps, *now[:2])
+            return jax.lax.cond(
+                now[2] % every == 0, lambda carry: self._actors(carry, batch, steps), lambda carry: carry, carry
+            ), None
+
+        def quiet(carry, now):
+            return self._critics(carry, ring, steps, *now)[0], None
+
+        def several(carry, now):
+            before, last = jax.tree.map(lambda leaf: leaf[:-1], now), jax.tree.map(lambda leaf: leaf[-1], now)
+            carry, _ = jax.lax.scan(quiet, carry, before)
+            carry, batch = self._critics(carry, ring, steps, *last)
+            return self._actors(carry, batch, steps), None
+
+        if self.learner.settings.updates % every:
+            return jax.lax.scan(one, carry, along)[0]
+        in_groups = jax.tree.map(lambda leaf: leaf.reshape(-1, every, *leaf.shape[1:]), along[:2])
+        return jax.lax.scan(several, carry, in_groups)[0]
+
+    def _critics(self, carry, ring, steps, chains, keys):
+        """One critic update of all seeds, and the batch it was made with."""
         learner, sums, faults = carry
         batch = jax.vmap(self.learner.read)(ring, chains)
         learner, metrics = jax.vmap(self.learner.update_critics)(learner, batch, keys)
         sums = sums | {name: sums[name] + value for name, value in metrics.items()}
-        faults = noted_values(faults, metrics, steps)
+        return (learner, sums, noted_values(faults, metrics, steps)), batch
+
+    def _actors(self, carry, batch, steps):
+        """One update of all actors of all seeds."""
+        learner, sums, faults = carry
+        learner, metrics = jax.vmap(self.learner.update_actors, (0, 0, None))(learner, batch, steps)
+        # Sums are divided by the number of critic updates, and only one in so many of them comes here.
         every = self.learner.settings.policy_freq
-
-        def actors(learner, sums, faults):
-            learner, metrics = jax.vmap(self.learner.update_actors, (0, 0, None))(learner, batch, steps)
-            # Sums are divided by the number of critic updates, and only one in so many of them comes here.
-            sums = sums | {name: sums[name] + every * value for name, value in metrics.items()}
-            return learner, sums, noted_values(faults, metrics, steps)
-
-        return jax.lax.cond(number % every == 0, actors, lambda *carry: carry, learner, sums, faults)
+        sums = sums | {name: sums[name] + every * value for name, value in metrics.items()}
+        return learner, sums, noted_values(faults, metrics, steps)
 
     def _renew(self, learner, keys, steps, renewed):
         """A fresh start for one critic, when it is time; never for methods whose critics have none."""

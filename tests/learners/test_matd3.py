@@ -438,7 +438,19 @@ def test_many_agents_are_computed_one_after_the_other_with_the_same_numbers(monk
         with monkeypatch.context() as patch:
             patch.setattr("prism_marl.learners.matd3.AT_ONCE", 0)
             in_turn = learner.actions(actor, batch.local, batch.state)
+            alone, _ = learner.update_actors(started(learner), batch, jnp.int32(0))
         assert_allclose(in_turn, at_once, rtol=1e-4, atol=1e-6)
+        together, _ = learner.update_actors(started(learner), batch, jnp.int32(0))
+        close(alone.online.agent, together.online.agent, rtol=1e-4, atol=1e-6)
+
+
+def test_long_inputs_are_not_repeated_for_every_critic(monkeypatch):
+    learner, x = make("kaleidoscope"), jnp.asarray(np.random.default_rng(0).normal(size=(7, 11)), jnp.float32)
+    members = started(learner).online.critics
+    short = members.first(x)
+    monkeypatch.setattr("prism_marl.networks.critic.LONG", 0)
+    assert "broadcast_in_dim[shape=(3, 7, 11)" not in str(jax.make_jaxpr(members.first)(x))
+    assert_allclose(members.first(x), short, rtol=1e-5, atol=1e-6)
 
 
 def test_agents_with_observations_of_their_own():
@@ -477,3 +489,29 @@ def test_kinds_of_actions_must_fit():
     few = EnvSpec("r", 3, 4, 4, 5, 2, 9, "continuous")
     with pytest.raises(UserError, match=r"sharing\.masks: .* 'agent'"):
         MATD3().learner(METHODS["prism"](masks="role"), few, 8)
+
+
+@pytest.mark.parametrize("method", ["fups_id", "nops", "prism", "kaleidoscope", "snp"])
+def test_an_accelerators_forms_make_the_same_updates(method, monkeypatch):
+    """Traced as for a GPU that rounds, computed by a CPU, which does not."""
+    learner = make(method, {"actor_lr": 1e-2})
+    state, batch, key = started(learner), batch_of(), jax.random.key(3)
+
+    def updated():
+        def both(state):
+            state, _ = learner.update_critics(state, batch, key)
+            return learner.update_actors(state, batch, jnp.int32(0))
+
+        return jax.jit(both)(state)
+
+    here = updated()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with jax.default_matmul_precision("tensorfloat32"):
+        there = updated()
+    large = optax.tree_utils.tree_get(here[0].actor_optimiser, "mu")
+    sure = jax.tree.map(lambda m: np.abs(np.asarray(m)) > 1e-5, large)
+    ours, theirs = (eqx.filter(state.online.agent, eqx.is_inexact_array) for state, _ in (here, there))
+    for one, other, known in zip(*map(jax.tree.leaves, (ours, theirs, sure)), strict=True):
+        assert_allclose(np.where(known, one, 0), np.where(known, other, 0), rtol=0, atol=2e-3)
+    close(here[0].target.critics, there[0].target.critics, rtol=1e-3, atol=1e-4)
+    close(here[1], there[1], rtol=1e-3, atol=1e-4)

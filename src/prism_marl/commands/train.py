@@ -27,6 +27,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "--deterministic", action="store_true", help="the same bits every time on a GPU too, at some cost in speed"
     )
+    parser.add_argument("--tf32", action="store_true", help="products on a GPU with inputs rounded to TF32: faster")
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
 
@@ -41,7 +42,7 @@ def run(argv: list[str]) -> int:
         return 0
 
     sinks = check_sinks(found.sinks)
-    cache = configure_jax(deterministic=found.deterministic)
+    cache = configure_jax(deterministic=found.deterministic, tf32=found.tf32)
     folder = found.out or experiment.folder(Path("runs"))
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seed(s)"
     with ProgressBar(experiment.run.steps, title) as bar:

@@ -13,7 +13,7 @@ from prism_marl.errors import UserError
 from prism_marl.learners.balance import Balance, regularised
 from prism_marl.learners.sequential import Sequential, Steps, follow, polyak_rates
 from prism_marl.learners.views import Views
-from prism_marl.networks.critic import Critics, critics
+from prism_marl.networks.critic import Critics, critics, shifted
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mlp import MlpActor, mlp_actor
 from prism_marl.replay import Replay
@@ -247,15 +247,20 @@ class MATD3Learner:
         by_action = members.fc1.dense()[:, :, spec.state :]
         by_action = by_action.reshape(*by_action.shape[:2], spec.agents, spec.actions)
 
+        def inputs(agent):
+            return self.views.agents(batch.local, batch.state, agent[None])
+
         def task(alone: MlpActor, now) -> Float[Array, ""]:
-            agent, weight, stored = now
-            x = self.views.agents(batch.local, batch.state, agent[None])
+            agent, weight, stored, *prepared = now
+            x = prepared[0] if prepared else inputs(agent)
             action = alone(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
-            values = members.after_first(hidden + jnp.einsum("bu,chu->cbh", action - stored, weight))
+            values = members.after_first(shifted(hidden, action - stored, weight))
             return -jnp.mean(values if s.actor_q == "mean" else values[0])
 
         start = Steps(state.online.agent, state.actor_optimiser, state.actor_balance)
         agents = (jnp.arange(spec.agents), jnp.moveaxis(by_action, 2, 0), jnp.moveaxis(batch.action, 1, 0))
+        if self._at_once(batch.state):
+            agents = (*agents, jax.vmap(inputs)(agents[0]))
         (actor, optimiser, balance), metrics = self._sequence.run(start, task, agents, step)
         rates = polyak_rates(actor, self.sharing, s.tau, agents=spec.agents, repeat=s.repeat_shared_polyak)
         target = Networks(
@@ -273,7 +278,7 @@ class MATD3Learner:
     def actions(self, actor: MlpActor, local: Float[Array, "b a o"], state: Float[Array, "b s"]):
         """Actions [b, a, u] of all agents, without noise."""
         agents = jnp.arange(self.spec.agents)
-        if state.shape[0] * self.spec.agents * self.inputs.size(self.spec) <= AT_ONCE:
+        if self._at_once(state):
             x = self.views.agents(local, state, agents)
             return actor(x, jnp.broadcast_to(agents, x.shape[:-1]))
 
@@ -282,6 +287,10 @@ class MATD3Learner:
             return actor.alone(actor.identity_of(agent))(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
 
         return jnp.moveaxis(jax.lax.map(one, agents), 0, 1)
+
+    def _at_once(self, state: Float[Array, "b s"]) -> bool:
+        """Whether there is room for what all agents read together."""
+        return state.shape[0] * self.spec.agents * self.inputs.size(self.spec) <= AT_ONCE
 
     def row(self, step: int) -> dict[str, float]:
         """What a row of training metrics says about a step, apart from the means."""

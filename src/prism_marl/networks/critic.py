@@ -7,13 +7,17 @@ from jaxtyping import Array, Float, Key
 
 from prism_marl.networks.mlp import Norm
 from prism_marl.sharing.base import RoleLinear, Sharing
+from prism_marl.sharing.products import in_batches
+
+LONG = 4  # times the hidden width: inputs beyond that are not repeated
 
 
 class Critics(eqx.Module):
     """Three layers whose identities are the members, so that a sharing method can also say what critics share.
 
-    All members see the same input. Their axis comes first: the first layer is then one product for all of them and the
-    others are batched products without transposition.
+    All members see the same input. Their axis comes first, and a short input is repeated for each of them: one product
+    for all members would be smaller, but its result had to be transposed, which costs more. A long input is not: the
+    state and actions of a thousand agents are wider than any result.
     """
 
     fc1: RoleLinear
@@ -26,7 +30,10 @@ class Critics(eqx.Module):
 
     def first(self, x: Float[Array, "b i"]) -> Float[Array, "c b h"]:
         """What fc1 makes of state and actions; linear, so that one agent's action can be exchanged afterwards."""
-        return jnp.einsum("bi,chi->cbh", x, self.fc1.dense()) + self.fc1.dense_bias()[:, None]
+        weight = self.fc1.dense()
+        if x.shape[-1] > LONG * weight.shape[1]:
+            return jnp.einsum("bi,chi->cbh", x, weight) + self.fc1.dense_bias()[:, None]
+        return _apply(self.fc1, jnp.broadcast_to(x, (self.fc1.identities, *x.shape)))
 
     def after_first(self, hidden: Float[Array, "c b h"]) -> Float[Array, "c b"]:
         """The rest of the way."""
@@ -35,8 +42,35 @@ class Critics(eqx.Module):
         return _apply(self.fc3, _activated(x, second))[..., 0]
 
 
+@jax.custom_vjp
+def shifted(
+    hidden: Float[Array, "c b h"], change: Float[Array, "b u"], weight: Float[Array, "c h u"]
+) -> Float[Array, "c b h"]:
+    """What fc1 makes of other actions: its output, moved by the change of some actions times their weights.
+
+    An agent has few actions, so this is a handful of multiplications that belong into the loop over the hidden units;
+    as a product of its own it would read and write them once more. Only actions have a gradient here.
+    """
+    for action in range(change.shape[1]):
+        hidden = hidden + change[:, action, None] * weight[:, None, :, action]
+    return hidden
+
+
+def _shifted_forward(hidden, change, weight):
+    return shifted(hidden, change, weight), weight
+
+
+def _shifted_backward(weight, gradient):
+    # Summed over members last: to sum over both at once would transpose.
+    change = jnp.sum(in_batches(gradient, jnp.swapaxes(weight, 1, 2)), axis=0)
+    return gradient, change, jnp.zeros_like(weight)
+
+
+shifted.defvjp(_shifted_forward, _shifted_backward)
+
+
 def _apply(layer: RoleLinear, x: Float[Array, "c b i"]) -> Float[Array, "c b o"]:
-    return jnp.einsum("cbi,coi->cbo", x, layer.dense()) + layer.dense_bias()[:, None]
+    return in_batches(x, layer.dense()) + layer.dense_bias()[:, None]
 
 
 def _activated(x: Float[Array, "c b h"], norm: Norm | None) -> Float[Array, "c b h"]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prism_marl import stats
 from prism_marl.checkpoint import write_atomically
 from prism_marl.paper.budgets import Cell
@@ -36,9 +38,15 @@ def final_numbers(run: Run) -> dict[str, Any]:
     return numbers | {"each seed": sorted(final.tolist())}
 
 
-def final_returns(run: Run) -> Any:
-    """One number for each seed."""
-    return stats.final_evaluation(_returns(run).values)
+def final_returns(run: Run, until: float = np.inf) -> Any:
+    """One number for each seed, at the run's end or at its last evaluation up to a step."""
+    grid = _returns(run)
+    return stats.final_evaluation(grid.values[:, grid.steps <= until])
+
+
+def last_step(run: Run) -> float:
+    """Where all seeds have an evaluation for the last time."""
+    return float(_returns(run).steps[-1])
 
 
 def _returns(run: Run) -> Curves:

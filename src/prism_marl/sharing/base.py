@@ -21,6 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
+from prism_marl.sharing.products import aligned, few_outputs, summed
 
 Kind = Literal["input", "recurrent", "hidden", "values", "actions"]
 """Where a layer stands: before a recurrent core, inside it, between, or as the last layer (action values of a
@@ -98,10 +99,12 @@ def apply_per_identity(
     x: Float[Array, "*b a i"], weight: Float[Array, "m o i"], identity: Identity
 ) -> Float[Array, "*b a o"]:
     """x times the matrix of its identity, without ever gathering a matrix per sample."""
-    if identity is None:
-        return jnp.einsum("...ai,aoi->...ao", x, weight)
-    if identity.ndim == 1:  # one identity per agent for the whole batch: gather once, not per sample
-        return jnp.einsum("...ai,aoi->...ao", x, weight[identity])
+    if identity is None or identity.ndim == 1:  # one identity per agent for the whole batch: gather once
+        weight = weight if identity is None else weight[identity]
+        if few_outputs(weight):
+            return summed(x, weight)
+        return jnp.einsum("...ai,aoi->...ao", *aligned(x, weight))
+    x, weight = aligned(x, weight)
     every = jnp.einsum("...ai,moi->...amo", x, weight)
     one_hot = jax.nn.one_hot(identity, weight.shape[0], dtype=x.dtype)
     return jnp.sum(every * one_hot[..., None], axis=-2)

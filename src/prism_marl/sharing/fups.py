@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from prism_marl.sharing.base import Identity, RoleLinear, Sharing, uniform_weight
+from prism_marl.sharing.products import times
 
 
 class SharedLinear(RoleLinear):
@@ -25,7 +26,7 @@ class SharedLinear(RoleLinear):
         return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
 
     def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
-        return x @ self.weight.T + self.bias
+        return times(x, self.weight) + self.bias
 
 
 def shared_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[Array, ""]) -> SharedLinear:

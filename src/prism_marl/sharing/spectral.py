@@ -16,10 +16,12 @@ from prism_marl.sharing.base import (
     uniform_weight,
 )
 from prism_marl.sharing.host_svd import svd
+from prism_marl.sharing.products import times
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Sizes in numbers, measured with benchmarks/layers.py (docs/speed.md)
 LARGEST_BUILD = {"cpu": 2**25, "accelerator": 2**28}  # above it, moving the matrices costs more than they save
+STACKED = {"cpu": 0, "accelerator": 512}  # rows up to which U and V are checked together: half as many small kernels
 ONE_PRODUCT = {"cpu": 0, "accelerator": 2**24}  # up to it, one product for all directions beats two with fewer of them
 
 
@@ -77,7 +79,7 @@ class FactoredLinear(RoleLinear):
 
     def _matrices(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a o"]:
         if self.masked == 0:
-            return x @ ((self.V * self.s) @ self.U.T)
+            return times(x, (self.U * self.s) @ self.V.T)
         return apply_per_identity(x, self._built(), identity)
 
     def _built(self) -> Float[Array, "m o i"]:
@@ -97,17 +99,37 @@ class FactoredLinear(RoleLinear):
 
     def orthogonality(self) -> Float[Array, ""]:
         """How far the columns of U and V are from orthonormal."""
-        return off_orthonormal(self.U) + off_orthonormal(self.V)
+        rows = max(len(self.U), len(self.V))
+        if rows > STACKED[_device()]:
+            return off_orthonormal(self.U) + off_orthonormal(self.V)
+        both = [jnp.pad(factor, ((0, rows - len(factor)), (0, 0))) for factor in (self.U, self.V)]
+        return off_orthonormal(jnp.stack(both))  # rows of zeros change no product of columns
 
 
 def _device() -> str:
     return "cpu" if jax.default_backend() == "cpu" else "accelerator"
 
 
-def off_orthonormal(factor: Float[Array, "d r"]) -> Float[Array, ""]:
-    """||F^T F - I||_F^2 at full precision: TF32 noise would be as large as the residual."""
-    gram = jnp.matmul(factor.T, factor, precision=HIGHEST)
-    return jnp.sum((gram - jnp.eye(factor.shape[1])) ** 2)
+@jax.custom_vjp
+def off_orthonormal(factor: Float[Array, "*n d r"]) -> Float[Array, ""]:
+    """||F^T F - I||_F^2, of several factors together, at full precision: TF32 noise would be as large as the residual.
+
+    The gradient is 4 F (F^T F - I): one product, where taking the square apart by rule makes two.
+    """
+    return _residual(factor)[0]
+
+
+def _residual(factor):
+    gram = jnp.einsum("...da,...db->...ab", factor, factor, precision=HIGHEST) - jnp.eye(factor.shape[-1])
+    return jnp.sum(gram**2), (factor, gram)
+
+
+def _residual_gradient(kept, gradient):
+    factor, gram = kept
+    return (4 * gradient * jnp.matmul(factor, gram, precision=HIGHEST),)
+
+
+off_orthonormal.defvjp(_residual, _residual_gradient)
 
 
 def initial_factors(
