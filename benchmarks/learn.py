@@ -31,15 +31,30 @@ def command(task: str, method: str, folder: Path, extra: list[str]) -> list[str]
     return [sys.executable, "-m", "prism_marl.cli", "train", task, "--sharing", method, "--out", str(folder), *extra]
 
 
-def run_all(commands: dict[str, list[str]], side_by_side: int, over: Callable[[str], bool]) -> list[str]:
+def shares_of(cores: list[int], runs: int, each: int | None) -> list[list[int]]:
+    """Cores for each of some runs. Where ``each`` asks for more than there are, neighbours have some in common: a run
+    that learns on the accelerator leaves its cores to those that play."""
+    if each is None:
+        return [cores[place::runs] or cores for place in range(runs)]
+    starts = [place * len(cores) // runs for place in range(runs)]
+    return [[cores[(start + k) % len(cores)] for k in range(min(each, len(cores)))] for start in starts]
+
+
+def run_all(
+    commands: dict[str, list[str]], side_by_side: int, over: Callable[[str], bool], each: int | None
+) -> list[str]:
     """Start at most so many at once; ``over`` says which may be ended. The names of those that failed come back."""
-    waiting, running, failed, cores = dict(commands), {}, [], core_numbers()
-    shares = [cores[place::side_by_side] or cores for place in range(min(side_by_side, len(commands)))]
+    waiting, running, failed = dict(commands), {}, []
+    shares = shares_of(core_numbers(), min(side_by_side, len(commands)), each)
     while waiting or running:
         while waiting and shares:
             name, share = next(iter(waiting)), shares.pop(0)
-            process = subprocess.Popen(waiting.pop(name), stderr=subprocess.DEVNULL)
-            if side_by_side > 1 and hasattr(os, "sched_setaffinity"):
+            words = waiting.pop(name)
+            said = Path(words[words.index("--out") + 1]).with_suffix(".err")  # why a run failed, beside its folder
+            said.parent.mkdir(parents=True, exist_ok=True)
+            with said.open("ab") as errors:
+                process = subprocess.Popen(words, stderr=errors)
+            if (side_by_side > 1 or each) and hasattr(os, "sched_setaffinity"):
                 os.sched_setaffinity(process.pid, share)
             running[name] = (process, time.time(), share)
         for name, (process, started, share) in list(running.items()):
@@ -128,11 +143,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learn"))
     parser.add_argument("--keep", type=Path, help="copy rows here")
     parser.add_argument("--side-by-side", type=int, default=1, help="processes at once")
+    parser.add_argument("--cores", type=int, help="cores for each of them (default: an equal share)")
     parser.add_argument("--rows-only", action="store_true", help="end a run with its last row, without a checkpoint")
     parser.add_argument("--draw", type=Path, help="only draw rows that were kept earlier")
     parser.add_argument("--metrics", default="return", help="with --draw: also battle_won, for example")
     parser.add_argument("--picture", type=Path, help="with --draw: the figure, as PNG and PDF")
     found, extra = parser.parse_known_args()
+    if found.cores is not None and found.cores < 1:
+        parser.error(f"--cores: {found.cores} is no number of cores; the smallest is 1")
     if found.draw:
         draw(found.draw, found.picture, found.metrics.split(","))
         return 0
@@ -140,7 +158,7 @@ def main() -> int:
     shared = ["--seeds", found.seeds, "--envs", found.envs, *extra]
     commands = {method: command(found.task, method, folder, shared) for method, folder in folders.items()}
     over = (lambda method: all_rows_there(folders[method])) if found.rows_only else (lambda method: False)
-    failed = run_all(commands, found.side_by_side, over)
+    failed = run_all(commands, found.side_by_side, over, found.cores)
     for method, folder in folders.items():
         if (folder / "eval.jsonl").exists():
             print(summary(folder), flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prism_marl import stats
-from prism_marl.paper.numbers import SEED, final_numbers, final_returns, markdown_table
+from prism_marl.paper.numbers import SEED, final_numbers, final_returns, last_step, markdown_table
 from prism_marl.results import Run, find_runs, load_run
 from prism_marl.sharing import METHODS
 
@@ -28,15 +28,21 @@ def rows() -> list[dict[str, Any]]:
     """One row for each run, within a setting by final return."""
     made = []
     for setting, runs in kept_runs().items():
-        ours = [final_returns(run) for run in runs if run.method == "prism"]
+        ours = [run for run in runs if run.method == "prism"]
         numbers = {run.name: final_numbers(run) for run in runs}
         for run in sorted(runs, key=lambda run: -numbers[run.name]["final"][0]):
             row = {"rows": setting, "method": METHODS[run.method].label, "seeds": len(run.evaluations)}
             row |= {name: value for name, value in numbers[run.name].items() if name != "each seed"}
             compared = ours and run.method != "prism"
-            chance = stats.improvement_interval(ours[0], final_returns(run), seed=SEED) if compared else None
+            chance = stats.improvement_interval(*at_equal_steps(ours[0], run), seed=SEED) if compared else None
             made.append(row | {"Prism is better": [*chance] if chance else ""})
     return made
+
+
+def at_equal_steps(one: Run, other: Run) -> tuple[Any, Any]:
+    """Returns of two runs where the shorter one ends; what a run oversteps its goal by does not count."""
+    until = 1.01 * min(last_step(one), last_step(other))
+    return final_returns(one, until), final_returns(other, until)
 
 
 def block() -> str:
