@@ -5,8 +5,8 @@
     python benchmarks/matd3_speed.py --parts loop,plain --set learner.overlap=true
 
 ``update``: critic and actor updates of a compiled interval, on random transitions. ``loop``: the trainer as it is, with
-clocks around physics, acting, copies and learning. ``plain``: environments one after the other, a compiled call for
-every action, a ring in numpy, a compiled call for every update: the same learner without the loop around it.
+clocks around physics, acting, copies and learning. ``plain``: gymnasium's environments one after the other, a compiled
+call for every action, a ring in numpy, a compiled call for every update: the same learner without the loop around it.
 """
 
 import argparse
@@ -155,12 +155,23 @@ def _timed_acting(clock: Clock) -> Any:
     return make
 
 
+def _plain_env(task: str) -> Any:
+    """Gymnasium's environment, or one row of ours where it has none."""
+    family, _, variant = task.partition("/")
+    if family == "mamujoco":
+        from originals import OriginalRow, original  # needs the physics engine, which updates alone do not
+
+        if (env := original(variant)) is not None:
+            return OriginalRow(env, envs.describe(task))
+    return envs.make_vector(task, 1, threads=1)
+
+
 def plain_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     """One seed, written as one would write it first."""
     learner, number = learner_of(experiment), experiment.run.envs
     settings, rng = learner.settings, np.random.default_rng(0)
     state = jax.jit(learner.init)(jax.random.key(0))
-    rows = [envs.make_vector(experiment.task, 1, threads=1) for _ in range(number)]
+    rows = [_plain_env(experiment.task) for _ in range(number)]
     act = jax.jit(learner.actions)
     critics, actors = jax.jit(learner.update_critics), jax.jit(learner.update_actors)
     held = learner.empty_transition()

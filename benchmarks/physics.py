@@ -13,14 +13,13 @@ import argparse
 import json
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from mujoco import rollout
+from originals import original
 
 from prism_marl.envs.mamujoco import make_mamujoco
 from prism_marl.envs.mamujoco.engine import load_engine, load_model, load_raw_model
@@ -30,7 +29,6 @@ from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import find_task
 from prism_marl.machine import describe_machine
 
-ORIGINALS = {"ant": "Ant-v4", "halfcheetah": "HalfCheetah-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4"}
 mujoco = load_engine()
 FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS
 Piece = Callable[[int], None]  # play so many steps of all rows
@@ -89,12 +87,9 @@ def engine(variant: str, rows: int, threads: int, lean: bool) -> Piece:
 
 def loop(variant: str, rows: int) -> Piece | None:
     """Gymnasium's environments, one after the other."""
-    name = ORIGINALS.get(find_task(variant).robot)
-    if name is None:
+    made: list[Any] = [original(variant) for _ in range(rows)]
+    if None in made:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = [gymnasium.make(name) for _ in range(rows)]
     for seed, env in enumerate(made):
         env.reset(seed=seed)
     rng, size = np.random.default_rng(0), made[0].action_space.shape
