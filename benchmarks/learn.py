@@ -41,34 +41,40 @@ def shares_of(cores: list[int], runs: int, each: int | None) -> list[list[int]]:
 
 
 def run_all(
-    commands: dict[str, list[str]], side_by_side: int, over: Callable[[str], bool], each: int | None
-) -> list[str]:
-    """Start at most so many at once; ``over`` says which may be ended. The names of those that failed come back."""
+    commands: dict[Path, list[str]], side_by_side: int, over: Callable[[Path], bool], each: int | None
+) -> list[Path]:
+    """Start at most so many at once; ``over`` says which may be ended. The folders of those that failed come back, and
+    beside each of them a file with what it said."""
     waiting, running, failed = dict(commands), {}, []
     shares = shares_of(core_numbers(), min(side_by_side, len(commands)), each)
     while waiting or running:
         while waiting and shares:
-            name, share = next(iter(waiting)), shares.pop(0)
-            words = waiting.pop(name)
-            said = Path(words[words.index("--out") + 1]).with_suffix(".err")  # why a run failed, beside its folder
-            said.parent.mkdir(parents=True, exist_ok=True)
-            with said.open("ab") as errors:
-                process = subprocess.Popen(words, stderr=errors)
+            folder, share = next(iter(waiting)), shares.pop(0)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with said(folder).open("wb") as errors:
+                process = subprocess.Popen(waiting.pop(folder), stderr=errors)
             if (side_by_side > 1 or each) and hasattr(os, "sched_setaffinity"):
                 os.sched_setaffinity(process.pid, share)
-            running[name] = (process, time.time(), share)
-        for name, (process, started, share) in list(running.items()):
-            if enough := over(name):
+            running[folder] = (process, time.time(), share)
+        for folder, (process, started, share) in list(running.items()):
+            if enough := over(folder):
                 process.kill()
                 process.wait()
             if process.poll() is not None:
-                running.pop(name)
+                running.pop(folder)
                 shares.append(share)
-                print(f"{name}: exit {process.returncode} after {time.time() - started:.0f} s", flush=True)
+                print(f"{folder.name}: exit {process.returncode} after {time.time() - started:.0f} s", flush=True)
                 if process.returncode and not enough:
-                    failed.append(name)
+                    failed.append(folder)
+                else:
+                    said(folder).unlink()
         time.sleep(0.5)
     return failed
+
+
+def said(folder: Path) -> Path:
+    """Where a run's messages go."""
+    return folder.with_name(f"{folder.name}.err")
 
 
 def all_rows_there(folder: Path) -> bool:
@@ -156,8 +162,8 @@ def main() -> int:
         return 0
     folders = {method: found.out / method for method in found.methods.split(",")}
     shared = ["--seeds", found.seeds, "--envs", found.envs, *extra]
-    commands = {method: command(found.task, method, folder, shared) for method, folder in folders.items()}
-    over = (lambda method: all_rows_there(folders[method])) if found.rows_only else (lambda method: False)
+    commands = {folder: command(found.task, method, folder, shared) for method, folder in folders.items()}
+    over = all_rows_there if found.rows_only else (lambda folder: False)
     failed = run_all(commands, found.side_by_side, over, found.cores)
     for method, folder in folders.items():
         if (folder / "eval.jsonl").exists():

@@ -284,14 +284,19 @@ def test_memory_that_runs_out_is_explained(tmp_path, monkeypatch):
 def test_a_run_goes_on_in_the_precision_it_was_begun_with(tmp_path, monkeypatch):
     experiment = preset("roles/2", "fups")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    for began, now in (("tf32", "highest"), ("float32", "tensorfloat32")):
+    for began, now, remedy in (
+        ("tf32", "highest", "in tf32, not float32; continue it with `train --tf32`"),
+        ("float32", "tensorfloat32", "in float32, not tf32; continue it without --tf32"),
+    ):
         folder = tmp_path / began
         with jax.default_matmul_precision({"tf32": "tensorfloat32"}.get(began, "highest")):
             run_folder.write_config(experiment, folder)
             run_folder.write_config(experiment, folder)
         assert json.loads((folder / "machine.json").read_text())["products"] == began
-        with jax.default_matmul_precision(now), pytest.raises(UserError, match="was begun with"):
+        with jax.default_matmul_precision(now), pytest.raises(UserError, match=remedy):
             run_folder.write_config(experiment, folder)
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")  # which has one precision only, and goes on
+    run_folder.write_config(experiment, tmp_path / "tf32")
 
 
 WATCHED = """

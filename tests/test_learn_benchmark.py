@@ -26,7 +26,9 @@ def test_cores_are_shared_out_evenly_or_as_many_as_asked_for(learn):
 
 
 def test_a_run_that_fails_leaves_what_it_said(learn, tmp_path):
-    folder = tmp_path / "runs" / "broken"
-    words = [sys.executable, "-c", "import sys; sys.exit('the reason')", "--out", str(folder)]
-    assert learn.run_all({"broken": words}, 1, lambda name: False, None) == ["broken"]
+    broken, sound = tmp_path / "runs" / "broken", tmp_path / "runs" / "sound"
+    says = "import sys; print('the reason', file=sys.stderr); sys.exit({})"
+    commands = {folder: [sys.executable, "-c", says.format(code)] for folder, code in ((broken, 1), (sound, 0))}
+    assert learn.run_all(commands, 1, lambda folder: False, None) == [broken]
+    assert [path.name for path in sorted((tmp_path / "runs").iterdir())] == ["broken.err"]
     assert (tmp_path / "runs" / "broken.err").read_text().strip() == "the reason"

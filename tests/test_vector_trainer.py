@@ -91,11 +91,11 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     assert_allclose(seeds.sums["actor_loss"], 3 * 2 * 7)  # twice the sum, because only one update in two adds to it
 
 
-def test_actor_updates_in_fixed_places_are_those_that_are_asked_for():
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_actor_updates_in_fixed_places_are_those_that_are_asked_for(every):
     """The loop without a question, against the loop that asks at every update whether it is time."""
-    fixed, asking = (
-        Learning(runner.make_trainer(tiny("prism", learner__policy_freq="2", learner__updates=number)).learner, envs=2)
-        for number in ("6", "5")
+    fixed = Learning(
+        runner.make_trainer(tiny("prism", learner__policy_freq=str(every), learner__updates="6")).learner, envs=2
     )
     seeds = jax.jit(fixed.init)(jnp.arange(2, dtype=jnp.uint32))
     rng = np.random.default_rng(0)
@@ -105,12 +105,16 @@ def test_actor_updates_in_fixed_places_are_those_that_are_asked_for():
     noise = jax.vmap(lambda key: jax.random.split(key, 6))(seeds.key)
     along = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
 
-    def after(learning: Learning):
-        numbered = (*along, 1 + jnp.arange(6))
-        program = jax.jit(lambda carry: learning._round(carry, seeds.replay, jnp.int32(10), numbered))
-        return program((seeds.learner, seeds.sums, seeds.faults))
-
-    ours, theirs = after(fixed), after(asking)
+    start = (seeds.learner, seeds.sums, seeds.faults)
+    numbered = (*along, 1 + jnp.arange(6))
+    ours = jax.jit(lambda carry: fixed._round(carry, seeds.replay, jnp.int32(10), numbered))(start)
+    critics = jax.jit(lambda carry, *now: fixed._critics(carry, seeds.replay, jnp.int32(10), *now))
+    actors = jax.jit(lambda carry, batch: fixed._actors(carry, batch, jnp.int32(10)))
+    theirs = start
+    for number in range(6):
+        theirs, batch = critics(theirs, *jax.tree.map(lambda leaf, number=number: leaf[number], along))
+        if (number + 1) % every == 0:
+            theirs = actors(theirs, batch)
     assert_array_equal(ours[0].updates, [6, 6])
     assert not np.array_equal(ours[0].online.agent.fc1.U, seeds.learner.online.agent.fc1.U)
     for one, other in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):

@@ -17,6 +17,7 @@ import optax
 
 from prism_marl import __version__
 from prism_marl.errors import UserError
+from prism_marl.sharing.products import on_matrix_units
 
 
 def describe_machine() -> dict[str, Any]:
@@ -34,16 +35,15 @@ def describe_machine() -> dict[str, Any]:
         "platform": device.platform,
         "cores": usable_cores(),
         "deterministic": DETERMINISTIC in os.environ.get("XLA_FLAGS", ""),
-        "products": products(),
+        "products": precision(),
         "commit": _commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def products() -> str:
-    """How float32 is multiplied: as it is, or with inputs rounded to TF32, which only a GPU does."""
-    precision = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
-    return "float32" if precision == "highest" or jax.default_backend() == "cpu" else "tf32"
+def precision() -> str:
+    """What the inputs of products are rounded to."""
+    return "tf32" if on_matrix_units() else "float32"
 
 
 def usable_cores() -> int:

@@ -15,7 +15,7 @@ from prism_marl import checkpoint, envs
 from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import Experiment
-from prism_marl.machine import describe_machine, products
+from prism_marl.machine import describe_machine, precision
 from prism_marl.presets import method_settings
 from prism_marl.reading import StrangeFileError, read_text, refuse_links_out
 from prism_marl.recordings import worth_keeping
@@ -57,24 +57,22 @@ def write_config(experiment: Experiment, folder: Path) -> None:
     ):
         if not (folder / name).exists():
             checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
-    _refuse_other_products(folder)
+    _refuse_another_precision(folder)
 
 
-def _refuse_other_products(folder: Path) -> None:
-    """On a GPU a run is computed in one precision from start to end; a CPU has one only, and another device anyway."""
+def _refuse_another_precision(folder: Path) -> None:
+    """On a GPU a run is computed in one precision from start to end. A CPU has no choice, and goes on anyway."""
+    damaged = (OSError, ValueError, AttributeError, RecursionError, StrangeFileError)
     try:
         began = json.loads(read_text(folder / "machine.json", folder)).get("products")
-    except (
-        OSError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        StrangeFileError,
-    ):  # it tells of a run and decides nothing else
+    except damaged:  # nothing else depends on this file
         return
-    if jax.default_backend() != "cpu" and began in ("float32", "tf32") and began != products():
-        flag = "with" if began == "tf32" else "without"
-        raise UserError(f"--tf32: the run in {folder} was begun {flag} it; continue {flag} it or choose another --out")
+    if jax.default_backend() != "cpu" and began in ("float32", "tf32") and began != precision():
+        way = "with `train --tf32`" if began == "tf32" else "without --tf32"
+        raise UserError(
+            f"--tf32: the run in {folder} was begun with products in {began}, not {precision()}; "
+            f"continue it {way}, or choose another --out"
+        )
 
 
 def owner(folder: Path) -> str:

@@ -436,6 +436,8 @@ def test_sizes_need_no_engine(monkeypatch):
     [
         ("3.4.0", 1.0, None),
         ("3.5.0", 0.5, None),
+        ("3.5", 0.5, None),
+        ("3.5.0rc1", 0.5, None),
         ("3.17.0", 0.5, None),
         ("3.1.6", None, "too old"),
         ("3.2.3", None, "too old"),
@@ -493,16 +495,19 @@ def test_pairs_that_may_touch_are_listed_and_no_others():
     assert not robots("ant-4x2", 1).model.geom_contype.any()
 
 
-@pytest.mark.parametrize("change", ['solref="0.01 1"', 'priority="1"', 'name="ball" solmix="2"'])
+@pytest.mark.parametrize("change", ['solref="0.01 1"', 'priority="1"', 'solmix="2"'])
 def test_a_model_whose_pairs_would_be_mixed_is_left_as_it_is(tmp_path: Path, change: str):
     file = tmp_path / "model.xml"
-    ball = f'<body pos="0 0 1"><freejoint/><geom size="0.1" {change}/></body>'
+    ball = f'<body pos="0 0 1"><freejoint/><geom name="ball" size="0.1" {change}/></body>'
     file.write_text(f'<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>{ball}</worldbody></mujoco>')
     model = mujoco.MjModel.from_xml_path(str(file))
     assert contact_lists.with_listed_contacts(mujoco, file, model, model.geom_margin) is model
     file.write_text(file.read_text().replace(change, ""))
     model = mujoco.MjModel.from_xml_path(str(file))
     assert contact_lists.with_listed_contacts(mujoco, file, model, model.geom_margin).npair == 1
+    file.write_text(file.read_text().replace('name="ball"', ""))  # nobody can be listed without a name
+    model = mujoco.MjModel.from_xml_path(str(file))
+    assert contact_lists.with_listed_contacts(mujoco, file, model, model.geom_margin) is model
 
 
 def test_workspaces_have_no_clocks_unless_somebody_chose_one():

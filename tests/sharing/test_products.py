@@ -25,10 +25,10 @@ def normal(*shape: int, seed: int = 0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def both(function, *arguments, of: int = 0):
+def both(function, *arguments):
     """Values, and gradients of something that is not linear in them."""
     total = lambda *arguments: jnp.sum(jnp.sin(function(*arguments)))  # noqa: E731
-    return function(*arguments), jax.grad(total, argnums=tuple(range(of, len(arguments))))(*arguments)
+    return function(*arguments), jax.grad(total, argnums=tuple(range(len(arguments))))(*arguments)
 
 
 def same(ours, theirs) -> None:
@@ -47,6 +47,9 @@ def test_products_mean_the_same_in_every_form(accelerator, inputs, outputs):
     chosen = jnp.array([2, 0, 0])
     picked = both(lambda x, w: apply_per_identity(x, w, chosen), x, weight)
     same(picked, both(lambda x, w: plain(x, w[chosen]), x, weight))
+    by_sample = jnp.asarray(np.random.default_rng(2).integers(0, 3, (7, 3)))
+    picked = both(lambda x, w: apply_per_identity(x, w, by_sample), x, weight)
+    same(picked, both(lambda x, w: jnp.einsum("bai,baoi->bao", x, w[by_sample]), x, weight))
     batches = jnp.swapaxes(x, 0, 1)
     same(both(in_batches, batches, weight), both(lambda x, w: jnp.einsum("cbi,coi->cbo", x, w), batches, weight))
 
@@ -70,19 +73,23 @@ def test_a_cpu_keeps_to_plain_products():
     assert "optimization_barrier" not in str(jax.make_jaxpr(in_batches)(normal(2, 7, 5), normal(2, 6, 5)))
 
 
+@pytest.mark.parametrize("outputs", [2, 6])
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_means_the_same_on_an_accelerator(accelerator, name):
-    """Few outputs and odd inputs, where the forms differ."""
-    layer = METHODS[name]().linear(19, 2, identities=3, key=jax.random.key(7), kind="hidden", depth=1)
+def test_every_method_means_the_same_on_an_accelerator(accelerator, name, outputs):
+    """Odd inputs, and few outputs or more, where the forms differ."""
+    layer = METHODS[name]().linear(19, outputs, identities=3, key=jax.random.key(7), kind="hidden", depth=1)
     x = normal(40, 3, 19)
     expected = jnp.einsum("moi,bmi->bmo", layer.dense(), x) + layer.dense_bias()
     assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-5)
+    identity = jnp.asarray(np.random.default_rng(3).integers(0, 3, (40, 3)))
+    expected = jnp.einsum("baoi,bai->bao", layer.dense()[identity], x) + layer.dense_bias()[identity]
+    assert_allclose(layer(x, identity), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_exchanged_actions_move_the_first_layer():
-    hidden, change, weight = normal(2, 5, 6), normal(5, 3, seed=1), normal(2, 6, 3, seed=2)
-    plain = lambda hidden, change: hidden + jnp.einsum("bu,chu->cbh", change, weight)  # noqa: E731
-    same(both(lambda *parts: shifted(*parts, weight), hidden, change), both(plain, hidden, change))
+    parts = normal(2, 5, 6), normal(5, 3, seed=1), normal(2, 6, 3, seed=2)
+    plain = lambda hidden, change, weight: hidden + jnp.einsum("bu,chu->cbh", change, weight)  # noqa: E731
+    same(both(shifted, *parts), both(plain, *parts))
 
 
 def slow_residual(factor):

@@ -32,8 +32,10 @@ class Critics(eqx.Module):
         """What fc1 makes of state and actions; linear, so that one agent's action can be exchanged afterwards."""
         weight = self.fc1.dense()
         if x.shape[-1] > LONG * weight.shape[1]:
-            return jnp.einsum("bi,chi->cbh", x, weight) + self.fc1.dense_bias()[:, None]
-        return _apply(self.fc1, jnp.broadcast_to(x, (self.fc1.identities, *x.shape)))
+            product = jnp.einsum("bi,chi->cbh", x, weight)
+        else:
+            product = in_batches(jnp.broadcast_to(x, (len(weight), *x.shape)), weight)
+        return product + self.fc1.dense_bias()[:, None]
 
     def after_first(self, hidden: Float[Array, "c b h"]) -> Float[Array, "c b"]:
         """The rest of the way."""
@@ -49,7 +51,7 @@ def shifted(
     """What fc1 makes of other actions: its output, moved by the change of some actions times their weights.
 
     An agent has few actions, so this is a handful of multiplications that belong into the loop over the hidden units;
-    as a product of its own it would read and write them once more. Only actions have a gradient here.
+    as a product of its own it would read and write them once more.
     """
     for action in range(change.shape[1]):
         hidden = hidden + change[:, action, None] * weight[:, None, :, action]
@@ -57,13 +59,14 @@ def shifted(
 
 
 def _shifted_forward(hidden, change, weight):
-    return shifted(hidden, change, weight), weight
+    return shifted(hidden, change, weight), (change, weight)
 
 
-def _shifted_backward(weight, gradient):
+def _shifted_backward(kept, gradient):
+    change, weight = kept
     # Summed over members last: to sum over both at once would transpose.
-    change = jnp.sum(in_batches(gradient, jnp.swapaxes(weight, 1, 2)), axis=0)
-    return gradient, change, jnp.zeros_like(weight)
+    by_change = jnp.sum(in_batches(gradient, jnp.swapaxes(weight, 1, 2)), axis=0)
+    return gradient, by_change, jnp.einsum("cbh,bu->chu", gradient, change)
 
 
 shifted.defvjp(_shifted_forward, _shifted_backward)

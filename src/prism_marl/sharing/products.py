@@ -52,9 +52,9 @@ def aligned(x: Float[Array, "*x i"], weight: Float[Array, "*w i"]) -> tuple[Floa
 
 
 def on_matrix_units() -> bool:
-    """Whether products of float32 go to units that round their inputs."""
+    """Whether products of float32 go to units that round their inputs to TF32, as a GPU has them unless told not to."""
     precision = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
-    return jax.default_backend() != "cpu" and precision in (None, "tensorfloat32")
+    return jax.default_backend() != "cpu" and precision not in ("highest", "float32")
 
 
 def _longer(array: Array, missing: int) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-MOST = 64  # pairs: trying a long list would take longer than the search
+MOST = 64  # pairs; robots have 7 to 13, and trying a list that is long enough takes longer than the search
 
 
 def with_listed_contacts(engine: Any, file: Path, model: Any, margin: np.ndarray) -> Any:
@@ -21,12 +21,12 @@ def with_listed_contacts(engine: Any, file: Path, model: Any, margin: np.ndarray
     if model.npair or model.nexclude or not 0 < len(pairs) <= MOST or not all(_alike(model, *pair) for pair in pairs):
         return model
     spec = engine.MjSpec.from_file(str(file))
-    geoms = list(spec.geoms)
-    names = [geom.name or f"geom {place}" for place, geom in enumerate(geoms)]
-    for place, (geom, name) in enumerate(zip(geoms, names, strict=True)):
-        if geom.name and engine.mj_id2name(model, engine.mjtObj.mjOBJ_GEOM, place) != name:
-            return model  # the file lists them in another order than the model
-        geom.name, geom.contype, geom.conaffinity = name, 0, 0
+    names = [geom.name for geom in spec.geoms]
+    compiled = [engine.mj_id2name(model, engine.mjtObj.mjOBJ_GEOM, place) for place in range(model.ngeom)]
+    if not all(names) or names != compiled:
+        return model  # whoever has no name, or another place in the file than in the model, cannot be listed
+    for geom in spec.geoms:
+        geom.contype, geom.conaffinity = 0, 0
     for one, other in pairs:
         slide, spin, roll = np.maximum(model.geom_friction[one], model.geom_friction[other])
         pair = spec.add_pair(geomname1=names[one], geomname2=names[other])

@@ -6,6 +6,7 @@ contacts back, since all geoms of Ant and Hopper have the same. In 4.0 Ant moves
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,4 +79,6 @@ def row_layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
 
 
 def _release(engine: Any) -> tuple[int, ...]:
-    return tuple(int(number) for number in engine.__version__.split(".")[:3])
+    """The first three numbers of a version, whatever stands behind or between them: 3.5 and 3.5.0rc1 are (3, 5, 0)."""
+    numbers = [re.match("[0-9]*", part) for part in engine.__version__.split(".")]
+    return tuple(int((number and number[0]) or 0) for number in [*numbers, None, None][:3])
