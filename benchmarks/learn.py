@@ -107,8 +107,9 @@ def summary(folder: Path) -> str:
     return f"{folder.name}: final returns {[round(value, 3) for value in finals]}, {seconds:.0f} s of training"
 
 
-def draw(rows: Path, picture: Path | None, metrics: list[str]) -> None:
-    """The table and the figures of kept rows; nothing in them is typed by hand."""
+def draw(rows: Path, picture: Path | None, metrics: list[str], until: float) -> None:
+    """The table and the figures of kept rows; nothing in them is typed by hand. The table is read at the last
+    evaluation up to a step."""
     from prism_marl import plots, results, stats
 
     runs = results.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
@@ -122,12 +123,13 @@ def draw(rows: Path, picture: Path | None, metrics: list[str]) -> None:
         curves = [one for one in found if one is not None]
         if len(curves) < len(metrics):
             continue
-        finals = [one.values[:, -1] for one in curves]
+        last = [int((one.steps <= until).sum()) - 1 for one in curves]
+        finals = [one.values[:, place] for one, place in zip(curves, last, strict=True)]
         intervals = [stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES) for final in finals]
         timing = [json.loads(line) for line in (rows / run.name / "timing.jsonl").read_text().splitlines()]
         cells = [
             run.method,
-            f"{curves[0].steps[-1]:,.0f}",
+            f"{curves[0].steps[last[0]]:,.0f}",
             *(f"{one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in intervals),
             " ".join(f"{value:.3f}" for value in sorted(finals[0])),
             f"{sum(row['seconds'] for row in timing):.0f}",
@@ -153,12 +155,13 @@ def main() -> int:
     parser.add_argument("--rows-only", action="store_true", help="end a run with its last row, without a checkpoint")
     parser.add_argument("--draw", type=Path, help="only draw rows that were kept earlier")
     parser.add_argument("--metrics", default="return", help="with --draw: also battle_won, for example")
+    parser.add_argument("--until", type=float, default=float("inf"), help="with --draw: read the table at this step")
     parser.add_argument("--picture", type=Path, help="with --draw: the figure, as PNG and PDF")
     found, extra = parser.parse_known_args()
     if found.cores is not None and found.cores < 1:
         parser.error(f"--cores: {found.cores} is no number of cores; the smallest is 1")
     if found.draw:
-        draw(found.draw, found.picture, found.metrics.split(","))
+        draw(found.draw, found.picture, found.metrics.split(","), found.until)
         return 0
     folders = {method: found.out / method for method in found.methods.split(",")}
     shared = ["--seeds", found.seeds, "--envs", found.envs, *extra]
