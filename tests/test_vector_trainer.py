@@ -19,6 +19,7 @@ from prism_marl import checkpoint, config, replay, runner
 from prism_marl.acting import Acting, plain
 from prism_marl.experiment import Experiment
 from prism_marl.presets import preset
+from prism_marl.programs import Programs
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
 from prism_marl.vector_learning import Learning
@@ -89,6 +90,22 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
         assert [int(counter) for counter in counters] == [number + 1, 5 * number, 5 * number, 0]
     assert_allclose(seeds.sums["loss"], 15)
     assert_allclose(seeds.sums["actor_loss"], 3 * 2 * 7)  # twice the sum, because only one update in two adds to it
+
+
+def test_learning_begins_with_a_short_piece_however_fast_collecting_was(tmp_path, monkeypatch):
+    """Ctrl-C is heard and the progress bar moves between pieces only."""
+    aims: list[tuple[str, int]] = []
+    original = Programs.get
+
+    def get(programs: Programs, name: str, *arguments):
+        if name in ("collect", "learn"):
+            aims.append((name, int(arguments[1])))
+        return original(programs, name, *arguments)
+
+    monkeypatch.setattr(Programs, "get", get)
+    monkeypatch.setattr(runner, "PIECE_SECONDS", 1e3)  # a whole run at any rate that was measured
+    runner.run(tiny(learner__warmup="80", run__steps="400", run__eval_every="400"), tmp_path / "run")
+    assert aims == [("collect", 64), ("collect", 80), ("learn", 80 + 64), ("learn", 480)]
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])

@@ -76,7 +76,8 @@ class _Session:
     like: TrainState  # shapes only
     programs: Programs
     evaluation: int = 0  # number of the next evaluation
-    rate: float = 0.0
+    rate: float = 0.0  # steps/s of the latest piece
+    learning: bool = False  # what that piece was: collecting alone can be a hundred times as fast
     dropped: int = 0  # episodes that the timing rows so far have told of
     shown: str = ""
 
@@ -132,12 +133,13 @@ class _Session:
 
     def _piece(self, state: TrainState, goal: int, *, learn: bool) -> TrainState:
         steps = self._steps(state)
-        aim = min(goal, int(steps.min() + max(self.rate * PIECE_SECONDS / steps.size, 64)))
+        rate = self.rate if learn == self.learning else 0.0
+        aim = min(goal, int(steps.min() + max(rate * PIECE_SECONDS / steps.size, 64)))
         call = self.programs.get("learn" if learn else "collect", state, jnp.int32(aim))
         started = time.perf_counter()
         state = jax.block_until_ready(call(state, jnp.int32(aim)))
         after = self._steps(state)
-        self.rate = float((after - steps).sum()) / max(time.perf_counter() - started, 1e-6)
+        self.rate, self.learning = float((after - steps).sum()) / max(time.perf_counter() - started, 1e-6), learn
         self.monitor.progress(int(after.min()), self.rate, self.shown)
         self._refuse_nonsense(first_fault(jax.device_get(state.seeds.faults)))
         if self.stop.asked:
