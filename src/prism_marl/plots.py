@@ -243,7 +243,7 @@ def draw_footprint(axis: Axes, rows: Sequence[FootprintRow]) -> None:
                 colour = method_style(row.method).light
                 axis.barh(place[index] + offset, value, height=0.36, color=colour, alpha=alpha)
                 axis.annotate(f" {value:,.0f}", (value, place[index] + offset), va="center", fontsize=7)
-    axis.set(xscale="log", xlabel="parameters (full bar: all, pale bar: those that are not shared, of all agents together)")
+    axis.set(xscale="log", xlabel="parameters (full bar: all, pale bar: private, all agents together)")
     axis.set_yticks(place, [unmathed(row.label) for row in rows])
     axis.invert_yaxis()
     axis.margins(x=0.12)
