@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from prism_marl import envs
 from prism_marl.errors import UserError
-from prism_marl.machine import describe_machine
+from prism_marl.runs.machine import describe_machine
 
 SMAX = "jaxmarl/smax-smacv2_5_units"
 

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from prism_marl.envs.cores import core_numbers
 from prism_marl.errors import UserError
-from prism_marl.machine import core_numbers
-from prism_marl.run_folder import load_experiment
+from prism_marl.runs.folder import load_experiment
 
 KEPT = ("config.json", "machine.json", "eval.jsonl", "train.jsonl", "timing.jsonl", "footprint.json")
 
@@ -110,16 +110,16 @@ def summary(folder: Path) -> str:
 def draw(rows: Path, picture: Path | None, metrics: list[str], until: float) -> None:
     """The table and the figures of kept rows; nothing in them is typed by hand. The table is read at the last
     evaluation up to a step."""
-    from prism_marl import plots, results, stats
+    from prism_marl.report import figures, load, stats
 
-    runs = results.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
+    runs = load.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
     print(
         f"| method | steps | {' | '.join(f'final {name}, IQM [95% interval]' for name in metrics)} | each seed | ",
         end="",
     )
     print("training s | compile s |\n|---|--:|" + "---|" * (len(metrics) + 1) + "--:|--:|")
     for run in runs:
-        found = [results.on_common_grid(run.evaluations, name) for name in metrics]
+        found = [load.on_common_grid(run.evaluations, name) for name in metrics]
         curves = [one for one in found if one is not None]
         if len(curves) < len(metrics):
             continue
@@ -139,7 +139,7 @@ def draw(rows: Path, picture: Path | None, metrics: list[str], until: float) -> 
     if picture:
         for name in metrics:
             stem = picture.with_suffix("") if name == "return" else picture.with_name(f"{picture.stem}-{name}")
-            plots.save_figure(plots.learning_curves(runs, name), stem)
+            figures.save_figure(figures.learning_curves(runs, name), stem)
 
 
 def main() -> int:

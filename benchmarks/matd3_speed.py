@@ -24,14 +24,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl import envs, vector_trainer
-from prism_marl.acting import Acting
-from prism_marl.experiment import Experiment
+from prism_marl import envs
+from prism_marl.collect.numpy_policy import NumpyActors
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import Batch, MATD3Learner
-from prism_marl.machine import configure_jax, describe_machine
-from prism_marl.presets import preset
-from prism_marl.runner import make_trainer
-from prism_marl.vector_learning import Learning
+from prism_marl.runs.machine import configure_jax, describe_machine
+from prism_marl.runs.runner import make_trainer
+from prism_marl.training import vector_trainer
+from prism_marl.training.vector_learning import Learning
 
 
 def experiment_of(task: str, method: str, seeds: int, changes: list[str]) -> Experiment:
@@ -126,7 +127,7 @@ def loop_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     programs: dict[str, Any] = trainer.programs  # pyright: ignore[reportAttributeAccessIssue]
     programs["learn"] = clock.around("learning", programs["learn"], wait=True)
     object.__setattr__(trainer, "_copied", clock.around("copies", trainer._copied))  # pyright: ignore
-    original, vector_trainer.Acting = vector_trainer.Acting, _timed_acting(clock)  # pyright: ignore
+    original, vector_trainer.NumpyActors = vector_trainer.NumpyActors, _timed_acting(clock)  # pyright: ignore
     interval = trainer.settings.train_interval * experiment.run.envs  # pyright: ignore
     goal, rates = trainer.warmup + 2 * interval, []
     state = jax.block_until_ready(trainer.advance(state, goal, learn=True))
@@ -139,7 +140,7 @@ def loop_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
         steps = (int(state.iteration) - before) * interval * experiment.run.seeds
         rates.append(steps / (time.perf_counter() - started))
     whole = time.perf_counter() - whole
-    vector_trainer.Acting = original  # pyright: ignore
+    vector_trainer.NumpyActors = original  # pyright: ignore
     trainer.close()
     shares = {name: round(spent / whole, 3) for name, spent in sorted(clock.spent.items())}
     if not overlap:
@@ -150,7 +151,7 @@ def loop_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
 
 def _timed_acting(clock: Clock) -> Any:
     def make(learner):
-        return clock.around("acting", Acting(learner))
+        return clock.around("acting", NumpyActors(learner))
 
     return make
 

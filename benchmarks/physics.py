@@ -27,7 +27,7 @@ from prism_marl.envs.mamujoco.robots import Robots
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import find_task
-from prism_marl.machine import describe_machine
+from prism_marl.runs.machine import describe_machine
 
 mujoco = load_engine()
 FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS

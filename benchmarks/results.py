@@ -6,9 +6,9 @@ python benchmarks/results.py
 from pathlib import Path
 from typing import Any
 
-from prism_marl import stats
 from prism_marl.paper.numbers import SEED, final_numbers, final_returns, last_step, markdown_table
-from prism_marl.results import Run, find_runs, load_run
+from prism_marl.report import stats
+from prism_marl.report.load import Run, find_runs, load_run
 from prism_marl.sharing import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -25,14 +25,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl import envs, replay
+from prism_marl import envs
+from prism_marl.buffers.nstep import NStep, Transition, distinct
+from prism_marl.buffers.ring import Ring, empty_ring
+from prism_marl.collect.host_steps import collect, draw
 from prism_marl.errors import UserError
+from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import MATD3Learner, MATD3State
-from prism_marl.machine import configure_jax, describe_machine, free_bytes
-from prism_marl.presets import preset
+from prism_marl.runs.machine import configure_jax, describe_machine, free_bytes
 from prism_marl.sharing.footprint import footprint
-from prism_marl.transitions import NStep, Transition, distinct
-from prism_marl.vector_rollout import collect, draw
 
 METHODS = ("prism", "fups_id", "snp", "kaleidoscope")
 ENVS = 10  # environments side by side, as in the preset
@@ -125,12 +126,12 @@ def measure(method: str, agents: int, options: argparse.Namespace) -> dict[str, 
         "critic_parameters": footprint(shapes.online.critics).parameters,
     }
     limit = options.memory * 2**30 if options.memory else _limit()
-    ring = jax.eval_shape(lambda: replay.empty(learner.empty_transition(), ring_size(learner)))
+    ring = jax.eval_shape(lambda: empty_ring(learner.empty_transition(), ring_size(learner)))
     held = nbytes(shapes) + nbytes(ring)
     if held + nbytes(trained) > limit:  # no program does with less than this and one gradient
         return row | _refusal(held, nbytes(trained), limit, "at least ")
     started = time.perf_counter()
-    chains = jax.eval_shape(lambda: _chains(learner, replay.empty(learner.empty_transition(), ring_size(learner))))
+    chains = jax.eval_shape(lambda: _chains(learner, empty_ring(learner.empty_transition(), ring_size(learner))))
     key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
     lowered = jax.jit(make_program(learner), donate_argnums=0).lower(shapes, ring, chains, key, number, number)
     program = lowered.compile()
@@ -158,7 +159,7 @@ def _refusal(held: int, temporary: int, limit: float, least: str) -> dict[str, A
     return {"needed_bytes": held + temporary, "free_bytes": int(limit), "refused": why}
 
 
-def _chains(learner: MATD3Learner, ring: replay.Replay[Transition]) -> NStep:
+def _chains(learner: MATD3Learner, ring: Ring[Transition]) -> NStep:
     places = distinct(jax.random.key(1), ring.count, (DRAWN, learner.settings.batch))
     return learner.chains(ring, places, ENVS)
 
@@ -168,7 +169,7 @@ def train(learner: MATD3Learner, program: Any, options: argparse.Namespace) -> d
     found = physics(learner)
     block = synthetic(learner) if found is None else found
     state = jax.jit(learner.init)(jax.random.key(0))
-    ring = replay.empty(learner.empty_transition(), ring_size(learner)).add(jax.device_put(block))
+    ring = empty_ring(learner.empty_transition(), ring_size(learner)).add(jax.device_put(block))
     chains = jax.jit(lambda ring: _chains(learner, ring))(ring)
     row = {"transitions": "synthetic" if found is None else "physics", "state_bytes": nbytes(state)}
     every, done, times = learner.settings.policy_freq, 0, []

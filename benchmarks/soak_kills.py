@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from prism_marl import checkpoint
+from prism_marl.runs import checkpoint
 
 PATIENCE = 900  # seconds until a life counts as hung
 SMALL = {"network.width": "8", "run.envs": "2", "run.eval_episodes": "4", "run.seeds": "2", "run.seed": "5"}

@@ -20,11 +20,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from prism_marl import runner
-from prism_marl.experiment import Experiment
-from prism_marl.machine import configure_jax, describe_machine
-from prism_marl.presets import preset
-from prism_marl.sinks import Quiet
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
+from prism_marl.monitor import Quiet
+from prism_marl.runs import runner
+from prism_marl.runs.machine import configure_jax, describe_machine
 
 TASKS = ("lbf/4x4-2p-1f", "reach/2", "lbforaging/5x5-2p-1f", "roles/2")
 ALLOWED = 10_000  # bytes per evaluation: a week of evaluations every minute is then 100 MB

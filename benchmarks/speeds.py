@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from prism_marl.experiment.presets import preset
 from prism_marl.paper import speeds
 from prism_marl.paper.speeds import Speed
-from prism_marl.presets import preset
-from prism_marl.sweep import is_finished
+from prism_marl.sweeps.grid import is_finished
 
 RECORD = Path(speeds.__file__).with_name("speeds.json")
 

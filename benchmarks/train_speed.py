@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from prism_marl import envs
-from prism_marl.machine import describe_machine
-from prism_marl.presets import preset
-from prism_marl.trainer import Trainer
+from prism_marl.experiment.presets import preset
+from prism_marl.runs.machine import describe_machine
+from prism_marl.training.trainer import Trainer
 
 
 def train_row(task: str, method: str, seeds: int, copies: int, seconds: float, overrides: list[str]) -> dict:

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from prism_marl.envs.registry import Family, register
-from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
-from prism_marl.presets import preset
-from prism_marl.runner import run
+from prism_marl.experiment.presets import preset
+from prism_marl.runs.runner import run
+from prism_marl.scene import Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
 
 

@@ -17,10 +17,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from prism_marl.experiment.presets import preset
 from prism_marl.learners import LEARNERS, QMix, QMixLearner
-from prism_marl.presets import preset
-from prism_marl.run_folder import load_experiment
-from prism_marl.runner import run
+from prism_marl.runs.folder import load_experiment
+from prism_marl.runs.runner import run
 from prism_marl.sharing import Sharing
 from prism_marl.types import EnvSpec
 

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prism_marl.presets import preset
-from prism_marl.runner import run
+from prism_marl.experiment.presets import preset
+from prism_marl.runs.runner import run
 from prism_marl.sharing import METHODS, RoleLinear, Sharing
 from prism_marl.sharing.base import Identity, check_identity, private, select_rows, uniform_weight
 from prism_marl.sharing.fups import shared_linear

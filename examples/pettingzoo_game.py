@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from pettingzoo import ParallelEnv
 
-from prism_marl.envs.scene import Scene, Shape
-from prism_marl.presets import preset
-from prism_marl.runner import run
+from prism_marl.experiment.presets import preset
+from prism_marl.runs.runner import run
+from prism_marl.scene import Scene, Shape
 
 
 class DifferentCells(ParallelEnv):

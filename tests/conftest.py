@@ -55,7 +55,7 @@ def bounded_memory():
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """The folder of a small finished run, made once. Nobody may change it."""
-    from prism_marl import runner
+    from prism_marl.runs import runner
     from tiny import foraging
 
     return runner.run(foraging(), tmp_path_factory.mktemp("trained") / "run")
@@ -64,7 +64,7 @@ def trained(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory) -> Path:
     """The folder of the run that others interrupt, kill or spread, made once. Nobody may change it."""
-    from prism_marl import runner
+    from prism_marl.runs import runner
     from tiny import long_roles
 
     return runner.run(long_roles(), tmp_path_factory.mktemp("undisturbed") / "run")

@@ -8,8 +8,8 @@ import shlex
 import pytest
 
 from prism_marl import cli
-from prism_marl.presets import preset
-from prism_marl.sweep import folder_of, grid
+from prism_marl.experiment.presets import preset
+from prism_marl.sweeps.grid import folder_of, grid
 
 
 @pytest.fixture

@@ -9,14 +9,16 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from prism_marl import checkpoint, cli, config
-from prism_marl.commands import demo, eval, train
-from prism_marl.commands.arguments import Arguments
+from prism_marl import cli
+from prism_marl.cli import demo, eval, train
+from prism_marl.cli.arguments import Arguments
 from prism_marl.errors import UserError
-from prism_marl.machine import configure_jax
-from prism_marl.presets import preset
+from prism_marl.experiment import config
+from prism_marl.experiment.presets import preset
+from prism_marl.monitor import ProgressBar
+from prism_marl.runs import checkpoint
+from prism_marl.runs.machine import configure_jax
 from prism_marl.sharing import METHODS
-from prism_marl.sinks import ProgressBar
 from tiny import foraging, record
 
 LBF = "lbf/10x10-3p-3f"

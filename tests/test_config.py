@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_marl import config
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment
-from prism_marl.presets import method_settings, preset
+from prism_marl.experiment import config
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import method_settings, preset
 from prism_marl.sharing import METHODS
 
 LBF = "lbf/10x10-3p-3f"

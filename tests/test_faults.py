@@ -17,16 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import checkpoint, faults, machine, run_folder, runner
+from prism_marl.collect.host_episodes import HostRollout
 from prism_marl.envs import registry
-from prism_marl.envs.adapters.base import observation, outcome
+from prism_marl.envs.python.base import observation, outcome
 from prism_marl.envs.roles import make_roles
 from prism_marl.errors import UserError
-from prism_marl.host_rollout import HostRollout
-from prism_marl.presets import preset
-from prism_marl.trainer import Trainer
+from prism_marl.experiment.presets import preset
+from prism_marl.runs import checkpoint, machine, runner
+from prism_marl.training import finite
+from prism_marl.training.trainer import Trainer
+from prism_marl.training.vector_learning import Learning
 from prism_marl.types import EnvSpec, Observation, Step
-from prism_marl.vector_learning import Learning
 from tiny import same_arrays, small
 
 
@@ -43,50 +44,50 @@ def of_seed(state: Any, seed: int) -> dict[str, np.ndarray]:
 def when(state: Any) -> dict[str, list[int]]:
     """Terms that failed, with the steps of all seeds."""
     found = {term: np.asarray(steps).tolist() for term, steps in state.faults.items()}
-    return {term: steps for term, steps in found.items() if any(step != faults.NEVER for step in steps)}
+    return {term: steps for term, steps in found.items() if any(step != finite.NEVER for step in steps)}
 
 
 # Counters.
 
 
 def test_the_first_time_stays_and_what_was_given_comes_before_what_was_made_of_it():
-    counters = faults.none_yet(["loss", "grad_norm"])
-    counters = faults.noted(counters, {"reward": jnp.asarray(True)}, jnp.int32(3))
-    assert faults.first_fault({term: np.asarray([step]) for term, step in counters.items()}) is None
-    counters = faults.noted_values(counters, {"loss": jnp.inf, "grad_norm": jnp.nan}, jnp.int32(5))
-    counters = faults.noted_values(counters, {"loss": jnp.nan, "grad_norm": 1.0}, jnp.int32(6))
-    counters = faults.noted(counters, {"observation": jnp.asarray(False)}, jnp.int32(5))
-    both = {term: np.asarray([faults.NEVER, step]) for term, step in counters.items()}
-    assert faults.first_fault(both) == (1, 5, ["observation"], 1)
+    counters = finite.no_faults(["loss", "grad_norm"])
+    counters = finite.record_faults(counters, {"reward": jnp.asarray(True)}, jnp.int32(3))
+    assert finite.first_fault({term: np.asarray([step]) for term, step in counters.items()}) is None
+    counters = finite.record_values(counters, {"loss": jnp.inf, "grad_norm": jnp.nan}, jnp.int32(5))
+    counters = finite.record_values(counters, {"loss": jnp.nan, "grad_norm": 1.0}, jnp.int32(6))
+    counters = finite.record_faults(counters, {"observation": jnp.asarray(False)}, jnp.int32(5))
+    both = {term: np.asarray([finite.NEVER, step]) for term, step in counters.items()}
+    assert finite.first_fault(both) == (1, 5, ["observation"], 1)
     both["observation"][1] = 6
-    assert faults.first_fault(both) == (1, 5, ["loss", "grad_norm"], 1)
+    assert finite.first_fault(both) == (1, 5, ["loss", "grad_norm"], 1)
     both["loss"][0] = 9
-    assert faults.first_fault(both) == (0, 9, ["loss"], 2)
-    assert not faults.all_finite({"a": jnp.ones(3), "b": jnp.asarray([1.0, -jnp.inf])})
-    assert faults.all_finite({"a": jnp.ones(3), "n": jnp.arange(2), "empty": jnp.zeros((0, 2))})
+    assert finite.first_fault(both) == (0, 9, ["loss"], 2)
+    assert not finite.all_finite({"a": jnp.ones(3), "b": jnp.asarray([1.0, -jnp.inf])})
+    assert finite.all_finite({"a": jnp.ones(3), "n": jnp.arange(2), "empty": jnp.zeros((0, 2))})
 
 
 def test_the_sentence_names_seed_step_term_and_remedy():
     experiment = small("roles/2", "fups", run__seed="3", run__seeds="2")
-    said = faults.explained(faults.Fault(1, 40, ["loss", "td_loss", "grad_norm", "more"]), experiment)
+    said = finite.explained(finite.Fault(1, 40, ["loss", "td_loss", "grad_norm", "more"]), experiment)
     assert said.startswith("seed 4: loss, td_loss and grad_norm are not finite at step 40; the last checkpoint is kept")
     assert "the other seeds are sound" in said and said.endswith("lower learner.lr or learner.clip")
-    said = faults.explained(faults.Fault(0, 40, ["loss"], seeds=2), experiment)
+    said = finite.explained(finite.Fault(0, 40, ["loss"], seeds=2), experiment)
     assert "all seeds have such a fault" in said and "sound" not in said
-    said = faults.explained(faults.Fault(0, 40, ["loss"], seeds=2), experiment.with_option("run.seeds", "3"))
+    said = finite.explained(finite.Fault(0, 40, ["loss"], seeds=2), experiment.with_option("run.seeds", "3"))
     assert "2 of 3 seeds have such a fault" in said and "sound" not in said
-    said = faults.explained(faults.Fault(0, 1, ["reward"]), preset("reach/3", "fups"))
+    said = finite.explained(finite.Fault(0, 1, ["reward"]), preset("reach/3", "fups"))
     assert said.endswith("reward is not finite at step 1; the last checkpoint is kept; "
                          "the task 'reach/3' gives such numbers")  # fmt: skip
 
 
 def test_weights_are_looked_at_before_they_are_saved():
     held = {"seeds.steps": np.array([7, 8]), "seeds.learner.a.b": np.ones((2, 3)), "seeds.replay.x": np.array([np.nan])}
-    assert faults.broken_weights(held) is None
+    assert finite.broken_weights(held) is None
     held["seeds.learner.a.b"][1, 2] = np.inf
-    assert faults.broken_weights(held) == (1, 8, ["a.b"], 1)
+    assert finite.broken_weights(held) == (1, 8, ["a.b"], 1)
     held["seeds.learner.c"] = np.array([np.nan, np.nan])
-    assert faults.broken_weights(held) == (0, 7, ["c"], 2)
+    assert finite.broken_weights(held) == (0, 7, ["c"], 2)
 
 
 # JAX environments with QMIX: one program serves all cases, and the keys of seed 1 decide what befalls it.
@@ -119,20 +120,20 @@ def test_what_befalls_one_seed_is_named_and_leaves_the_other_alone():
         keys = jax.vmap(jax.random.key)(jnp.asarray(numbers, jnp.uint32))
         return program(eqx.tree_at(lambda s: s.seeds.key, state, keys))
 
-    first = {n: faults.first_fault(jax.device_get(played(start, n, n).seeds.faults)) for n in range(100, 112)}
+    first = {n: finite.first_fault(jax.device_get(played(start, n, n).seeds.faults)) for n in range(100, 112)}
     safe = next(number for number, fault in first.items() if fault is None)
     assert {fault.terms[0] for fault in first.values() if fault} == {"observation", "reward"}
     alone = of_seed(played(start, safe, safe), 0)
     for number, fault in first.items():
         state = played(start, safe, number)
-        found = faults.first_fault(jax.device_get(state.seeds.faults))
+        found = finite.first_fault(jax.device_get(state.seeds.faults))
         assert found == (fault and fault._replace(seed=1, seeds=1)) and (fault is None or fault.step in range(2, 13, 2))
         assert same_arrays(of_seed(state, 0), alone)
 
     broken = eqx.tree_at(lambda s: s.seeds.learner.online, start, poisoned(start.seeds.learner.online, 1))
     state = played(broken, safe, safe)
     assert {"loss", "grad_norm"} <= when(state.seeds).keys()
-    assert faults.first_fault(jax.device_get(state.seeds.faults))[:2] == (1, 4)  # the first batch has four episodes
+    assert finite.first_fault(jax.device_get(state.seeds.faults))[:2] == (1, 4)  # the first batch has four episodes
     assert same_arrays(of_seed(state, 0), alone)
 
 
@@ -160,9 +161,9 @@ def test_matd3_names_what_befalls_one_seed_and_leaves_the_other_alone():
     }  # fmt: skip
     for term, given in cases.items():
         seeds, _, _ = learn(given[0], counters, given[1])
-        fault = faults.first_fault(jax.device_get(seeds.faults))
+        fault = finite.first_fault(jax.device_get(seeds.faults))
         assert fault[:2] == (1, 20) and term in fault.terms
-        assert term not in faults.GIVEN or fault.terms == [term]
+        assert term not in finite.GIVEN or fault.terms == [term]
         assert same_arrays({name: value[0] for name, value in checkpoint.flatten(seeds).items()}, whole)
 
 
@@ -229,12 +230,12 @@ def test_a_python_environment_that_gives_nonsense_ends_the_run_with_the_seed_and
         runner.run(experiment, folder)
     assert error.value.code == 1 and "\n" not in str(error.value) and not (folder / "done").exists()
     like = runner.make_trainer(experiment).shapes()
-    state, notes, _ = checkpoint.load_newest(folder / "checkpoints", like, run_folder.owner(folder))
+    state, notes, _ = checkpoint.load_newest(folder / "checkpoints", like, folder.owner(folder))
     assert notes["evaluation"] == 1 and state.seeds.steps.tolist() == [0, 0]
-    assert faults.first_fault(jax.device_get(state.seeds.faults)) is None
+    assert finite.first_fault(jax.device_get(state.seeds.faults)) is None
 
 
-@pytest.mark.parametrize("term", faults.GIVEN)
+@pytest.mark.parametrize("term", finite.GIVEN)
 def test_what_a_python_environment_gives_is_looked_at_before_it_is_rounded(monkeypatch, term):
     monkeypatch.setattr(Mine, "built", 0)
     monkeypatch.setattr(Mine, "term", term)
@@ -246,7 +247,7 @@ def test_what_a_python_environment_gives_is_looked_at_before_it_is_rounded(monke
         rollout.step(np.zeros((2, 2, 2), np.int32))
     sound = rollout.result()[1].sound
     assert {name: fine.tolist() for name, fine in sound.items()} == {
-        name: [[True, True], [True, name != term]] for name in faults.GIVEN
+        name: [[True, True], [True, name != term]] for name in finite.GIVEN
     }
 
 
@@ -290,13 +291,13 @@ def test_a_run_goes_on_in_the_precision_it_was_begun_with(tmp_path, monkeypatch)
     ):
         folder = tmp_path / began
         with jax.default_matmul_precision({"tf32": "tensorfloat32"}.get(began, "highest")):
-            run_folder.write_config(experiment, folder)
-            run_folder.write_config(experiment, folder)
+            folder.write_config(experiment, folder)
+            folder.write_config(experiment, folder)
         assert json.loads((folder / "machine.json").read_text())["products"] == began
         with jax.default_matmul_precision(now), pytest.raises(UserError, match=remedy):
-            run_folder.write_config(experiment, folder)
+            folder.write_config(experiment, folder)
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")  # which has one precision only, and goes on
-    run_folder.write_config(experiment, tmp_path / "tf32")
+    folder.write_config(experiment, tmp_path / "tf32")
 
 
 WATCHED = """

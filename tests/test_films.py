@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prism_marl import mp4
-from prism_marl.commands import filming
-from prism_marl.envs.scene import Scene, Shape
+from prism_marl.cli import filming
 from prism_marl.errors import UserError
-from prism_marl.films import write_film
+from prism_marl.render import mp4
+from prism_marl.render.video import write_film
+from prism_marl.scene import Scene, Shape
 
 
 def frame(x: float = 0.5) -> Scene:

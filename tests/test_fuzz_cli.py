@@ -17,8 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prism_marl import cli, config, runner
-from prism_marl.presets import preset
+from prism_marl import cli
+from prism_marl.experiment import config
+from prism_marl.experiment.presets import preset
+from prism_marl.runs import runner
 from synthetic import make_run
 
 LBF = "lbf/4x4-2p-1f"

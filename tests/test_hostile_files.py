@@ -13,11 +13,11 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prism_marl import checkpoint, runner
 from prism_marl.errors import UserError
-from prism_marl.reading import refuse_links_out
-from prism_marl.report import write_report
-from prism_marl.run_folder import load_experiment, owner
+from prism_marl.files import refuse_links_out
+from prism_marl.report.page import write_report
+from prism_marl.runs import checkpoint, runner
+from prism_marl.runs.folder import load_experiment, owner
 from synthetic import make_run
 from test_fuzz_cli import answer
 
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(taken):
 
 
 def test_an_empty_array_cannot_claim_memory():
-    part = checkpoint.Beginning((2, 2**40, 3), np.float32, axis=1)
+    part = checkpoint.PartialArray((2, 2**40, 3), np.float32, axis=1)
     for shape in ((2**40, 0, 3), (2, 0, 2**40), (0,)):
         assert part.fill(np.zeros(shape, np.float32)).size == 0
 

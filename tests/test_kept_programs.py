@@ -12,22 +12,24 @@ import numpy as np
 import pytest
 
 import prism_marl
-from prism_marl import checkpoint, kept_programs, runner, user_files
-from prism_marl.kept_programs import Shelf, open_shelf
+from prism_marl.experiment import plugins
+from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import MATD3Learner
-from prism_marl.presets import preset
-from prism_marl.programs import Programs
-from prism_marl.runner import make_trainer
+from prism_marl.monitor import Quiet
+from prism_marl.runs import checkpoint, runner
+from prism_marl.runs.runner import make_trainer
 from prism_marl.sharing import METHODS, Prism
-from prism_marl.sinks import Quiet
-from prism_marl.trainer import Trainer
+from prism_marl.training import export_cache
+from prism_marl.training.export_cache import ExportCache, open_export_cache
+from prism_marl.training.programs import Programs
+from prism_marl.training.trainer import Trainer
 from tiny import same_arrays, same_result, small
 
 
 @pytest.fixture(autouse=True)
 def no_strangers(monkeypatch):
     """Files of users that other tests have loaded into this process would turn keeping off."""
-    for name in [name for name in sys.modules if name.startswith(user_files.PREFIX)]:
+    for name in [name for name in sys.modules if name.startswith(plugins.PREFIX)]:
         monkeypatch.delitem(sys.modules, name)
 
 
@@ -49,7 +51,7 @@ def test_a_second_start_traces_nothing_and_ends_with_the_same_bits(tmp_path, mon
 def test_networks_of_a_second_start_are_drawn_without_tracing(tmp_path, monkeypatch):
     """Also where training itself is a loop in Python; and they are those that are drawn without a shelf."""
     trainer = make_trainer(preset("reach/3", "fups").with_option("network.width", "8"))
-    shapes, shelf = trainer.shapes(), open_shelf(tmp_path, trainer)
+    shapes, shelf = trainer.shapes(), open_export_cache(tmp_path, trainer)
     plain, first = (Programs(trainer, Quiet(), shapes, shelf=which).init() for which in (None, shelf))
     monkeypatch.setattr(MATD3Learner, "init", refuse)
     second = Programs(trainer, Quiet(), shapes, shelf=shelf).init()
@@ -66,7 +68,7 @@ class Doubling:
         self.traced += 1
         return {"x": state["x"] * 2 + number, "key": jax.random.split(state["key"])[0]}
 
-    def on(self, shelf: Shelf, **options):
+    def on(self, shelf: ExportCache, **options):
         options = {"donate": False} | options
         return shelf.program("double", self, self.arguments(), **options)
 
@@ -79,7 +81,7 @@ def test_only_a_donated_argument_is_consumed(tmp_path):
     for donate in (True, False):
         for _ in ("made", "read"):
             state, number = Doubling.arguments()
-            program = Doubling().on(Shelf(tmp_path, ""), donate=donate, like=state)
+            program = Doubling().on(ExportCache(tmp_path, ""), donate=donate, like=state)
             result = program(state, number)
             assert result["x"].tolist() == [1, 3, 5, 7] and result["key"].dtype == jax.random.key(0).dtype
             assert (state["x"].is_deleted(), number.is_deleted()) == (donate, False)
@@ -93,7 +95,7 @@ def only_file(folder):
 def swapped(path):
     """Put the sound file of another program under this name."""
     other = path.parent.with_name("other")
-    Shelf(other, "").program("triple", lambda x, y: x["x"] * 3 + y, Doubling.arguments(), donate=False)
+    ExportCache(other, "").program("triple", lambda x, y: x["x"] * 3 + y, Doubling.arguments(), donate=False)
     path.write_bytes(only_file(other).read_bytes())
 
 
@@ -101,7 +103,7 @@ DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "a bit flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
     "emptied": lambda path: path.write_bytes(b""),
-    "sealed nonsense": lambda path: path.write_bytes(kept_programs._seal(path.name, b"no") + b"no"),
+    "sealed nonsense": lambda path: path.write_bytes(export_cache._seal(path.name, b"no") + b"no"),
     "of another program": swapped,
     "a link to nowhere": lambda path: (path.unlink(), path.symlink_to("nowhere")),
     "a pipe that nobody writes": lambda path: (path.unlink(), os.mkfifo(path)),
@@ -110,7 +112,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_file_that_is_not_what_was_kept_is_made_anew(tmp_path, damage):
-    shelf, arguments = Shelf(tmp_path / "kept", ""), Doubling.arguments()
+    shelf, arguments = ExportCache(tmp_path / "kept", ""), Doubling.arguments()
     Doubling().on(shelf)
     damage(only_file(shelf.folder))
     after, later = Doubling(), Doubling()
@@ -122,13 +124,13 @@ def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path):
     (tmp_path / "file").write_text("")
     for _ in range(2):
         function = Doubling()
-        assert function.on(Shelf(tmp_path / "file", ""))(*function.arguments())["x"].tolist() == [1, 3, 5, 7]
+        assert function.on(ExportCache(tmp_path / "file", ""))(*function.arguments())["x"].tolist() == [1, 3, 5, 7]
         assert function.traced
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2)])
 def test_other_shapes_are_another_program(tmp_path, shape):
-    shelf = Shelf(tmp_path, "")
+    shelf = ExportCache(tmp_path, "")
     for size in ((4,), shape):
         program = shelf.program("sum", lambda x: x.sum(), [jnp.ones(size)], donate=False)
         assert program(jnp.ones(size)) == np.prod(size)
@@ -137,12 +139,12 @@ def test_other_shapes_are_another_program(tmp_path, shape):
 def test_what_cannot_be_exported_is_left_to_the_ordinary_way(tmp_path):
     calls_back = lambda x: jax.pure_callback(np.sin, x, x)  # noqa: E731
     for function in (calls_back, refuse):
-        assert Shelf(tmp_path, "").program("odd", function, [jnp.ones(2)], donate=False) is None
+        assert ExportCache(tmp_path, "").program("odd", function, [jnp.ones(2)], donate=False) is None
     assert not list(tmp_path.iterdir())
 
 
 def origin(experiment) -> str:
-    shelf = open_shelf(Path("cache"), make_trainer(experiment))
+    shelf = open_export_cache(Path("cache"), make_trainer(experiment))
     assert shelf is not None
     return shelf.origin
 
@@ -163,7 +165,7 @@ def test_whatever_decides_a_program_is_part_of_its_name(tmp_path, monkeypatch):
     for flag, value in (("jax_default_matmul_precision", "bfloat16"), ("jax_enable_x64", True)):
         with changed(flag, value):
             found.append(origin(experiment))
-    monkeypatch.setattr(kept_programs.importlib.metadata, "version", lambda package: "0")
+    monkeypatch.setattr(export_cache.importlib.metadata, "version", lambda package: "0")
     found.append(origin(experiment))
     source = tmp_path / "part" / "code.py"
     source.parent.mkdir()
@@ -188,15 +190,15 @@ class Mine(Prism):
 
 def test_code_from_elsewhere_is_not_kept(tmp_path, monkeypatch):
     experiment = preset("roles/4", "prism")
-    assert open_shelf(None, make_trainer(experiment)) is None
-    assert open_shelf(tmp_path, make_trainer(experiment.changed(sharing=Mine()))) is None
+    assert open_export_cache(None, make_trainer(experiment)) is None
+    assert open_export_cache(tmp_path, make_trainer(experiment.changed(sharing=Mine()))) is None
     spec = make_trainer(experiment).env.spec
-    adapted = type("JaxMARL", (), {"__module__": "prism_marl.envs.adapters.jaxmarl", "spec": spec})()
+    adapted = type("JaxMARL", (), {"__module__": "prism_marl.envs.jaxmarl", "spec": spec})()
     for env in (adapted, types.SimpleNamespace(spec=spec)):
-        assert open_shelf(tmp_path, Trainer(experiment, env)) is None
+        assert open_export_cache(tmp_path, Trainer(experiment, env)) is None
     (tmp_path / "own.py").write_text("")
-    module = user_files.load_file(tmp_path / "own.py")
+    module = plugins.load_file(tmp_path / "own.py")
     try:
-        assert open_shelf(tmp_path, make_trainer(experiment)) is None
+        assert open_export_cache(tmp_path, make_trainer(experiment)) is None
     finally:
-        monkeypatch.delitem(user_files.sys.modules, module.__name__)
+        monkeypatch.delitem(plugins.sys.modules, module.__name__)

@@ -5,7 +5,7 @@ import json
 from prism_marl import cli
 from prism_marl.envs import describe
 from prism_marl.envs.registry import families
-from prism_marl.presets import VARIANTS
+from prism_marl.experiment.presets import VARIANTS
 from prism_marl.sharing import METHODS
 
 

@@ -7,11 +7,11 @@ import re
 import pytest
 from rich.console import Console
 
-from prism_marl.executors import Event, Job
-from prism_marl.live_view import SweepView, duration, labels, last_return
-from prism_marl.presets import preset
-from prism_marl.progress import ProgressFile, read_progress
-from prism_marl.sweep import folder_of, grid
+from prism_marl.experiment.presets import preset
+from prism_marl.runs.progress import ProgressFile, read_progress
+from prism_marl.sweeps.executors import Event, Job
+from prism_marl.sweeps.grid import folder_of, grid
+from prism_marl.sweeps.live_view import SweepView, duration, labels, last_return
 
 BASES = [preset("roles/2", "fups"), preset("roles/3", "nops")]
 SWEEP = grid(BASES, {"learner.lr": [1e-3, 5e-4], "run.steps": 1000, "run.seeds": 2})

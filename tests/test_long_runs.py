@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import runner
 from prism_marl.errors import UserError
+from prism_marl.runs import runner
 from tiny import small
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

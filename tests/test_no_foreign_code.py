@@ -26,13 +26,13 @@ CALLS = {
 }  # fmt: skip
 FLAGS = ("shell", "allow_pickle")
 ALLOWED = {
-    ("cli.py", "importlib.import_module"): "a command from the table COMMANDS",
-    ("envs/adapters/base.py", "importlib.import_module"): "a package that an extra installs, named in our source",
-    ("envs/adapters/pettingzoo.py", "importlib.import_module"): "the module that a user names as the task",
-    ("envs/adapters/pettingzoo.py", "sys.path.append"): "that module may lie in the current folder",
-    ("executors/__init__.py", "importlib.import_module"): "an executor from the table beside it",
-    ("recordings.py", "tarfile"): "spectra kept as an archive: read into memory up to a limit, never unpacked",
-    ("trackers.py", "importlib.import_module"): "the package of a tracker that a user names",
+    ("cli/__init__.py", "importlib.import_module"): "a command from the table COMMANDS",
+    ("envs/base.py", "importlib.import_module"): "a package that an extra installs, named in our source",
+    ("envs/python/pettingzoo.py", "importlib.import_module"): "the module that a user names as the task",
+    ("envs/python/pettingzoo.py", "sys.path.append"): "that module may lie in the current folder",
+    ("sweeps/executors/__init__.py", "importlib.import_module"): "an executor from the table beside it",
+    ("runs/run_files.py", "tarfile"): "spectra kept as an archive: read into memory up to a limit, never unpacked",
+    ("runs/trackers.py", "importlib.import_module"): "the package of a tracker that a user names",
     ("envs/mamujoco/camera.py", "importlib.import_module"): "MuJoCo's renderer, by its one name",
     ("envs/mamujoco/camera.py", "ctypes.util"): "asks which graphics libraries are there",
 }

@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from prism_marl import placement
+from prism_marl.training import sharding
 from tiny import final_state, rows_of, same_arrays
 
 EARLY = 10  # rows; later ones follow rounding, which a relu or a maximum may blow up a thousandfold in one update
@@ -70,4 +70,4 @@ def test_two_devices_compute_what_one_computes_and_continue_exactly(tmp_path, un
 @pytest.mark.parametrize(("seeds", "used"), [(1, 1), (4, 4), (8, 4), (6, 3), (5, 1), (2, 2)])
 def test_every_device_gets_equally_many_seeds(monkeypatch, seeds, used):
     monkeypatch.setattr(jax, "local_devices", lambda: ["a", "b", "c", "d"])
-    assert placement.seed_devices(seeds) == ["a", "b", "c", "d"][:used]
+    assert sharding.seed_devices(seeds) == ["a", "b", "c", "d"][:used]

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from prism_marl.errors import UserError
-from prism_marl.executors import make_executor, ray_cluster
-from prism_marl.executors.ray_cluster import Ray
-from prism_marl.experiment import Experiment
-from prism_marl.progress import read_progress
-from prism_marl.sweep import folder_of, is_finished
-from prism_marl.sweep_files import load_sweep
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.runs.progress import read_progress
+from prism_marl.sweeps.executors import make_executor, ray_cluster
+from prism_marl.sweeps.executors.ray_cluster import Ray
+from prism_marl.sweeps.files import load_sweep
+from prism_marl.sweeps.grid import folder_of, is_finished
 from tiny import SMALL, long_roles, rows_of, same_result
 
 

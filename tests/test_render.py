@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-from prism_marl.envs.scene import FOE, Scene, Shape
-from prism_marl.render import FOOD, INK, PALETTE, colour_of, scene_to_image, scene_to_json, scene_to_text
+from prism_marl.render.draw import scene_to_image, scene_to_text
+from prism_marl.scene import FOE, FOOD, INK, PALETTE, Scene, Shape, colour_of, scene_to_json
 
 
 def frame(x: float = 0.5, *, grid: bool = True) -> Scene:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import replay
+from prism_marl.buffers.ring import Ring, empty_ring, ring_bytes
 
 EXAMPLE = {"x": jax.ShapeDtypeStruct((2,), jnp.int8), "empty": jax.ShapeDtypeStruct((0, 3), jnp.float32)}
 
@@ -15,8 +15,8 @@ def items(first: int, number: int):
     return {"x": x, "empty": jnp.zeros((number, 0, 3))}
 
 
-def filled(capacity: int, sizes: list[int]) -> tuple[replay.Replay, list[int]]:
-    ring, held, number = replay.empty(EXAMPLE, capacity), [], 0
+def filled(capacity: int, sizes: list[int]) -> tuple[Ring, list[int]]:
+    ring, held, number = empty_ring(EXAMPLE, capacity), [], 0
     for size in sizes:
         ring = ring.add(items(number, size))
         held += range(number, number + size)
@@ -54,6 +54,6 @@ def test_every_item_is_drawn_equally_often():
 
 def test_memory_is_known_before_it_is_taken():
     example = EXAMPLE | {"flag": jax.ShapeDtypeStruct((), bool), "reward": jax.ShapeDtypeStruct((4,), jnp.float32)}
-    ring = replay.empty(example, 9)
-    assert replay.nbytes(example, 9) == sum(leaf.nbytes for leaf in jax.tree.leaves(ring.storage)) == 9 * (2 + 1 + 16)
+    ring = empty_ring(example, 9)
+    assert ring_bytes(example, 9) == sum(leaf.nbytes for leaf in jax.tree.leaves(ring.storage)) == 9 * (2 + 1 + 16)
     assert all(not leaf.any() for leaf in jax.tree.leaves(ring.storage))

@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prism_marl import cli, page_data, page_figures, report
-from prism_marl.envs.scene import FOE, GOAL, SHIELD
+from prism_marl import cli
 from prism_marl.errors import UserError
-from prism_marl.report import write_page, write_report
+from prism_marl.report import page as page_module
+from prism_marl.report import page_data, page_figures
+from prism_marl.report.page import write_page, write_report
+from prism_marl.scene import FOE, GOAL, SHIELD
 from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
 
 HOSTILE = "</script><!--<img src=x onerror=alert(1)>\u2028{{data}}'\"&"
@@ -79,7 +81,7 @@ def test_the_data_follow_the_run(tmp_path):
 
 
 def test_spectra_survive_the_encoding(tmp_path):
-    from prism_marl.results import load_run
+    from prism_marl.report.load import load_run
 
     path = make_run(tmp_path / "runs", evaluations=5)
     spectra = data_of(written(tmp_path, path))["runs"][0]["spectra"]
@@ -111,7 +113,9 @@ def test_hostile_strings_stay_strings(tmp_path):
 
 
 def test_the_scripts_never_parse_markup():
-    script = "".join((report.resources.files("prism_marl") / "page" / n).read_text() for n in report.SCRIPTS)
+    script = "".join(
+        (page_module.resources.files("prism_marl.report") / "assets" / n).read_text() for n in page_module.SCRIPTS
+    )
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch("):
         assert way not in script
 
@@ -193,7 +197,7 @@ def test_the_same_runs_give_the_same_page(tmp_path):
 def test_a_failed_write_leaves_the_old_page_and_no_litter(tmp_path, monkeypatch):
     path = make_run(tmp_path / "runs", evaluations=2)
     before = written(tmp_path, path)
-    monkeypatch.setattr(report.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(page_module.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_report([path], tmp_path / "out" / "index.html")
     assert (tmp_path / "out" / "index.html").read_text(encoding="utf-8") == before
@@ -201,7 +205,7 @@ def test_a_failed_write_leaves_the_old_page_and_no_litter(tmp_path, monkeypatch)
 
 
 def test_the_command_writes_a_file_or_a_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "planned_figures", lambda *_: [])
+    monkeypatch.setattr(page_module, "planned_figures", lambda *_: [])
     path = make_run(tmp_path / "runs", evaluations=2, seeds=1, replays=0, spectra=False)
     wanted = {
         (): path / "report.html",
@@ -232,7 +236,7 @@ def test_many_runs_bring_less_each_and_the_page_stays_small(tmp_path, monkeypatc
         method = FOOTPRINT[index % len(FOOTPRINT)][0]
         make_run(tmp_path / "runs", method=method, task=f"lbf/{index // 8}", evaluations=40, seed=index, replays=2)
     study = page_data.load_study([tmp_path / "runs"])
-    page = report.render_page(study)
+    page = page_module.render_page(study)
     data = data_of(page)
     assert len(data["runs"]) == len(opened) == 40  # every folder is read once
     figures = page_figures.planned_figures(study.runs, study.improvement)
@@ -308,7 +312,7 @@ def test_a_page_in_a_folder_has_every_figure_as_png_and_pdf(tmp_path, monkeypatc
 
 
 def test_figures_of_an_earlier_page_go_and_what_is_not_ours_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "planned_figures", lambda *these: page_figures.planned_figures(*these)[:1])
+    monkeypatch.setattr(page_module, "planned_figures", lambda *these: page_figures.planned_figures(*these)[:1])
     out = tmp_path / "page"
     write_page([make_run(tmp_path / "runs", method="fups", evaluations=2, seeds=1, replays=0)], out)
     (out / "figures" / "gone.png").write_bytes(b"old")
@@ -325,9 +329,9 @@ def test_figures_of_an_earlier_page_go_and_what_is_not_ours_stays(tmp_path, monk
 
 
 def test_a_replay_written_by_the_runner_is_shown(tmp_path):
-    from prism_marl.envs.scene import Scene, Shape
-    from prism_marl.recordings import load_replays
-    from prism_marl.run_folder import write_replay
+    from prism_marl.runs.folder import write_replay
+    from prism_marl.runs.run_files import load_replays
+    from prism_marl.scene import Scene, Shape
 
     scene = Scene(5, 5, (Shape("disc", 1.5, 2.5, 0.8, 0, "2", "A"),), caption="step 0")
     write_replay(tmp_path, "seed-0", "greedy episode", 1.0, [scene, scene])
@@ -338,6 +342,6 @@ def test_a_replay_written_by_the_runner_is_shown(tmp_path):
 
 
 def test_the_page_knows_the_colours_that_belong_to_no_agent():
-    script = (Path(report.__file__).parent / "page" / "core.js").read_text()
+    script = (Path(page_module.__file__).parent / "assets" / "core.js").read_text()
     for colour in (GOAL, FOE, SHIELD):
         assert f'"{colour}": "--' in script

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from prism_marl import stats
 from prism_marl.cli import main
 from prism_marl.errors import UserError
+from prism_marl.experiment.presets import preset
 from prism_marl.paper import budgets, guide, plan, registry, speeds
 from prism_marl.paper.registry import TARGETS
 from prism_marl.paper.scales import SCALES, at_scale
 from prism_marl.paper.settings import setting_rows
 from prism_marl.paper.target import Curve, Gathered, Target, gather
-from prism_marl.presets import preset
-from prism_marl.results import load_run
-from prism_marl.runner import make_trainer
-from prism_marl.sweep import folder_of
+from prism_marl.report import stats
+from prism_marl.report.load import load_run
+from prism_marl.runs.runner import make_trainer
+from prism_marl.sweeps.grid import folder_of
 from synthetic import make_run
 from tiny import foraging, small
 

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from prism_marl.collect.compiled import materialise, watch
+from prism_marl.collect.compiled import play as play_seeds
 from prism_marl.envs import make
 from prism_marl.learners.qmix import QMix, QMixLearner
 from prism_marl.networks.recurrent import recurrent_agent
-from prism_marl.rollout import materialise, watch
-from prism_marl.rollout import play as play_seeds
 from prism_marl.sharing import METHODS, FuPSID
 
 NUMBER = 48

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import checkpoint, config, run_folder, runner
 from prism_marl.errors import UserError
-from prism_marl.sinks import Quiet
-from prism_marl.trainer import Trainer
+from prism_marl.experiment import config
+from prism_marl.monitor import Quiet
+from prism_marl.runs import checkpoint, runner
+from prism_marl.runs import folder as run_folder
+from prism_marl.training.trainer import Trainer
 from tiny import final_state, foraging, record, same_arrays, small
 
 

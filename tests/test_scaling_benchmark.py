@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from prism_marl.experiment.presets import method_settings
 from prism_marl.paper.budgets import count, trainable
 from prism_marl.paper.scaling import write_figure
-from prism_marl.presets import method_settings
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prism_marl import checkpoint
+from prism_marl.runs import checkpoint
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 import safetensors
 
-from prism_marl import checkpoint, cli, run_folder, runner
+from prism_marl import cli
 from prism_marl.errors import UserError
-from prism_marl.sinks import Quiet, Rows
+from prism_marl.monitor import Quiet
+from prism_marl.runs import checkpoint, runner
+from prism_marl.runs import folder as run_folder
+from prism_marl.runs.rows import Rows
 from tiny import final_state, same_arrays, small
 
 

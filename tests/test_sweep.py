@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from prism_marl import checkpoint
 from prism_marl.errors import UserError
-from prism_marl.executors import EXECUTORS, Event, local, make_executor
-from prism_marl.executors.local import Local, Slot, slots
-from prism_marl.presets import preset
+from prism_marl.experiment.plugins import load_file
+from prism_marl.experiment.presets import preset
+from prism_marl.runs import checkpoint
 from prism_marl.sharing import METHODS
-from prism_marl.sweep import Sweep, folder_of, grid, is_finished, run_sweep
-from prism_marl.user_files import load_file
+from prism_marl.sweeps.executors import EXECUTORS, Event, local, make_executor
+from prism_marl.sweeps.executors.local import Local, Slot, slots
+from prism_marl.sweeps.grid import Sweep, folder_of, grid, is_finished, run_sweep
 from tiny import foraging, long_roles, rows_of, same_result, small
 
 

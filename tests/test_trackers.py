@@ -11,8 +11,8 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from prism_marl.errors import UserError
-from prism_marl.sinks import Quiet
-from prism_marl.trackers import check_sinks, tracked
+from prism_marl.monitor import Quiet
+from prism_marl.runs.trackers import check_sinks, tracked
 from tiny import foraging, rows_of
 
 
@@ -140,7 +140,7 @@ def test_a_tracker_that_fails_later_does_not_stop_the_run(trained, tmp_path, mon
     with tracked(notes, ["wandb"], foraging(), tmp_path / "run") as monitor:
         copy_rows(trained, tmp_path / "run", range(1))
         monitor.recorded(tmp_path / "run")
-        monkeypatch.setattr("prism_marl.trackers.measured", lambda row: 1 / 0)
+        monkeypatch.setattr("prism_marl.runs.trackers.measured", lambda row: 1 / 0)
         for number in (1, 2):
             copy_rows(trained, tmp_path / "run", range(number, number + 1))
             monitor.recorded(tmp_path / "run")

@@ -15,15 +15,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from prism_marl import checkpoint, config, replay, runner
-from prism_marl.acting import Acting, plain
-from prism_marl.experiment import Experiment
-from prism_marl.presets import preset
-from prism_marl.programs import Programs
+from prism_marl.buffers.ring import empty_ring
+from prism_marl.collect.host_steps import collect, draw, first_ended, play, step_in_turns
+from prism_marl.collect.numpy_policy import NumpyActors, plain
+from prism_marl.experiment import config
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
+from prism_marl.runs import checkpoint, runner
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
-from prism_marl.vector_learning import Learning
-from prism_marl.vector_rollout import collect, draw, first_ended, moving, play
+from prism_marl.training.programs import Programs
+from prism_marl.training.vector_learning import Learning
 from tiny import final_state, same_arrays
 
 SMALL = {
@@ -321,7 +323,7 @@ class AllAtOnce:
 def test_seeds_in_turns_play_what_they_play_all_at_once():
     """Three seeds of a robot that falls: episodes begin while the rows of other seeds are on their way."""
     trainer = runner.make_trainer(tiny("prism", task="mamujoco/hopper-3x1", run__seeds="3"))
-    state, env, act = trainer.init(), trainer.env, Acting(trainer.learner)
+    state, env, act = trainer.init(), trainer.env, NumpyActors(trainer.learner)
     begun, finished, begin, finish = [], [], env.begin, env.finish
     env.begin = lambda rows, action: (begun.append((rows.start, rows.stop)), begin(rows, action))
     env.finish = lambda rows: (finished.append((rows.start, rows.stop)), finish(rows))[1]
@@ -332,7 +334,7 @@ def test_seeds_in_turns_play_what_they_play_all_at_once():
     assert set(begun) == {(0, 4), (4, 6)} and in_turns.done.any()
     env.restore(start)
     jax.tree.map(assert_array_equal, in_turns, collect(AllAtOnce(env), stored, draws, chosen, 0.5))
-    for _ in moving(env, 3, lambda number, part, obs: np.zeros((part.stop - part.start, 2, 3, 1))):
+    for _ in step_in_turns(env, 3, lambda number, part, obs: np.zeros((part.stop - part.start, 2, 3, 1))):
         break
     assert sorted(begun) == sorted(finished), "whoever stops early leaves nobody on the way"
     env.step(np.zeros((6, 3, 1)))
@@ -349,7 +351,7 @@ def played():
     trainer.init()
     draws = draw(trainer.env.spec, range(1), 0, 60, 2, uniform=True)
     block = collect(trainer.env, trainer.learner.empty_transition(), draws, None, 0.1)
-    ring = replay.empty(trainer.learner.empty_transition(), 120)
+    ring = empty_ring(trainer.learner.empty_transition(), 120)
     return ring.add(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), block))
 
 
@@ -359,7 +361,7 @@ def check(learner, state, agent) -> None:
     drift = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     on_device = learner.actions(agent, jnp.zeros((4, 0, 3)), jnp.asarray(drift))
     layers = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plain(agent, 3))
-    on_host = Acting(learner)(layers, slice(0, 1), np.zeros((1, 4, 0, 3)), drift[None])[0]
+    on_host = NumpyActors(learner)(layers, slice(0, 1), np.zeros((1, 4, 0, 3)), drift[None])[0]
     assert_allclose(on_host, on_device, rtol=1e-4, atol=1e-5)
     leaves = jax.tree.leaves(agent)
     size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))

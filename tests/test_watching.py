@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prism_marl import checkpoint, cli, run_folder, runner
-from prism_marl.commands import eval, filming
+from prism_marl import cli
+from prism_marl.cli import eval, filming
 from prism_marl.envs.mamujoco import camera
-from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment
-from prism_marl.page_data import load_study, page_data
-from prism_marl.presets import preset
-from prism_marl.recordings import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
-from prism_marl.report import render_page
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
+from prism_marl.report.page import render_page
+from prism_marl.report.page_data import load_study, page_data
+from prism_marl.runs import checkpoint, runner
+from prism_marl.runs.run_files import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
+from prism_marl.scene import Scene, Shape
 from tiny import small
 
 SMALL = {
@@ -59,11 +60,11 @@ def begun(experiment: Experiment, folder: Path) -> Path:
     (folder / "config.json").write_text(experiment.to_json())
     trainer = runner.make_trainer(experiment)
     state = trainer.init()
-    with contextlib.closing(checkpoint.Writer(folder / "checkpoints", run_folder.owner(folder))) as writer:
+    with contextlib.closing(checkpoint.Writer(folder / "checkpoints", folder.owner(folder))) as writer:
         writer.save(0, checkpoint.flatten(trainer.packed(state)), {})
     scenes, total = trainer.watch(state, seed=0, number=0)
     if scenes:
-        run_folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
+        folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
     return folder
 
 

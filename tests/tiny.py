@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from prism_marl import checkpoint
-from prism_marl.experiment import Experiment
-from prism_marl.presets import preset
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
+from prism_marl.runs import checkpoint
 
 SMALL = {
     "network.width": "8",

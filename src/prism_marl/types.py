@@ -6,9 +6,9 @@ Axes: ``*b`` batch (any number) · ``a`` agents · ``o`` features of one observa
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 ActionKind = Literal["discrete", "continuous"]
 
@@ -50,14 +50,3 @@ class EnvSpec:
     magnitude: float = 1.0  # largest size of a number in ``local`` and ``state``
     state_is_joint: bool = False  # the state is the observations of all agents, one after the other
     shared_observation: bool = False  # every agent observes the state itself, so ``local`` need not be stored
-
-
-class Env(Protocol):
-    """Pure functions of an explicit state, so that jit and vmap just work. No auto-reset."""
-
-    @property
-    def spec(self) -> EnvSpec: ...
-
-    def reset(self, key: Key[Array, ""]) -> tuple[Any, Observation]: ...
-
-    def step(self, key: Key[Array, ""], state: Any, action: Array) -> tuple[Any, Step]: ...

@@ -18,18 +18,19 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
 from lbforaging.foraging import ForagingEnv
 from pettingzoo import ParallelEnv
 
-from prism_marl import envs, runner
-from prism_marl.envs.adapters import base
-from prism_marl.envs.adapters.lbforaging import arguments
-from prism_marl.envs.adapters.pettingzoo import PettingZoo, make_pettingzoo
+from prism_marl import envs
+from prism_marl.envs import base as envs_base
 from prism_marl.envs.lbf import HORIZON, LOAD, make_lbf
+from prism_marl.envs.python.lbforaging import arguments
+from prism_marl.envs.python.pettingzoo import PettingZoo, make_pettingzoo
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment, Net, Run
-from prism_marl.host_trainer import HostTrainer
+from prism_marl.experiment.experiment import Experiment, Net, Run
+from prism_marl.experiment.presets import preset
 from prism_marl.learners import QMix
-from prism_marl.presets import preset
+from prism_marl.monitor import Quiet
+from prism_marl.runs import runner
 from prism_marl.sharing import method
-from prism_marl.sinks import Quiet
+from prism_marl.training.host_trainer import HostTrainer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LBF = "lbforaging/6x6-2p-1f"
@@ -135,7 +136,7 @@ def test_a_missing_package_names_its_extra(monkeypatch):
         envs.make_host("lbforaging/10x10-3p-3f")
     monkeypatch.setitem(sys.modules, "absent_package", None)
     with pytest.raises(UserError, match=r"pip install 'prism-marl\[pettingzoo\]'"):
-        base.require("absent_package", "pettingzoo")
+        envs_base.require("absent_package", "pettingzoo")
 
 
 # pettingzoo

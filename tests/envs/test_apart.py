@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prism_marl import envs, results, runner
-from prism_marl.envs.adapters import apart
-from prism_marl.envs.adapters.apart import Rooms, Seat
-from prism_marl.envs.adapters.channel import Channel, pack, unpack
-from prism_marl.envs.adapters.rows import HostRows
+from prism_marl import envs
+from prism_marl.envs.python.rows import PythonRows
+from prism_marl.envs.workers import pool
+from prism_marl.envs.workers.channel import Channel, pack, unpack
+from prism_marl.envs.workers.pool import RemoteEnv, WorkerPool
 from prism_marl.errors import UserError
-from prism_marl.sinks import Quiet
+from prism_marl.monitor import Quiet
+from prism_marl.report import load
+from prism_marl.runs import runner
 from tiny import small
 
 GO, RAISE, HANG, DIE = range(4)
@@ -81,17 +83,17 @@ def game(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "fragile_game.py").write_text(GAME)
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
-    monkeypatch.setattr(apart, "usable_cores", lambda: 1)  # all in one room
+    monkeypatch.setattr(pool, "usable_cores", lambda: 1)  # all in one room
 
 
-def seats(number: int, task: str = "pettingzoo/fragile_game", patience: float = 60.0) -> list[Seat]:
-    rooms = Rooms(task, envs.describe(task), patience)
+def seats(number: int, task: str = "pettingzoo/fragile_game", patience: float = 60.0) -> list[RemoteEnv]:
+    rooms = WorkerPool(task, envs.describe(task), patience)
     return [rooms.seat() for _ in range(number)]
 
 
 def play(hosts: list[Any], actions: list[int]) -> list[Any]:
     for host, action in zip(hosts, actions, strict=True):
-        if isinstance(host, Seat):
+        if isinstance(host, RemoteEnv):
             host.begin_step(np.array([action, GO], np.int32))
     return [host.step(np.array([action, GO], np.int32)) for host, action in zip(hosts, actions, strict=True)]
 
@@ -151,7 +153,7 @@ def test_who_is_lost_loses_an_episode_and_the_others_lose_nothing():
 
 
 def test_a_game_that_never_starts_or_is_always_lost_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(apart, "LOST_IN_A_ROW", 2)
+    monkeypatch.setattr(pool, "LOST_IN_A_ROW", 2)
     (broken,) = seats(1, "pettingzoo/fragile_game?broken=true")
     with pytest.raises(UserError, match=r"could not start an episode in 3 tries \(its process died\)") as error:
         broken.reset(1)
@@ -167,7 +169,7 @@ def test_a_game_that_never_starts_or_is_always_lost_is_one_sentence(monkeypatch)
 
 def test_rows_of_continuous_games_go_on_after_a_loss():
     task = "pettingzoo/fragile_game?controls=true"
-    rows = HostRows(envs.host_builder(task, 60.0), 2)
+    rows = PythonRows(envs.host_builder(task, 60.0), 2)
     assert rows.dropped == 0
     action = np.zeros((2, 2, 2), np.float32)
     action[1, 0, 0] = 1.0  # which this game takes for DIE
@@ -199,7 +201,7 @@ def test_a_run_goes_on_without_the_lost_episodes_and_says_how_many(tmp_path: Pat
     assert lost > 0 and any("episodes were dropped because their game died or hung" in text for text in notes.said)
     for row in [json.loads(line) for line in (folder / "eval.jsonl").read_text().splitlines()]:
         assert row["return"] == 6.0 and row["length"] == 6.0  # of whole episodes alone
-    assert f"{lost} episodes were dropped" in " ".join(results.load_run(folder).notes)
+    assert f"{lost} episodes were dropped" in " ".join(load.load_run(folder).notes)
 
 
 def test_a_room_does_not_outlive_its_owner(tmp_path: Path):

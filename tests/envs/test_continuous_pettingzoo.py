@@ -10,8 +10,8 @@ from gymnasium.spaces import Box, Discrete
 from pettingzoo import ParallelEnv
 
 from prism_marl import envs
-from prism_marl.envs.adapters.pettingzoo import PettingZoo, make_pettingzoo
-from prism_marl.envs.adapters.rows import HostRows
+from prism_marl.envs.python.pettingzoo import PettingZoo, make_pettingzoo
+from prism_marl.envs.python.rows import PythonRows
 from prism_marl.errors import UserError
 
 TASK = "pettingzoo/two_carts?horizon=6"
@@ -77,7 +77,7 @@ def test_boxes_are_stretched_and_padded():
 def test_rows_play_and_continue_as_they_would_alone():
     assert envs.is_vector(TASK) and not envs.is_host(TASK)
     env, rng = envs.make_vector(TASK, 3), np.random.default_rng(0)
-    assert isinstance(env, HostRows) and env.number == 3 and env.spec == envs.describe(TASK)
+    assert isinstance(env, PythonRows) and env.number == 3 and env.spec == envs.describe(TASK)
     env.reset(np.arange(3), np.array([5, 6, 7]))
     assert env.observe().local.shape == (3, 2, 3) and env.observe().state.shape == (3, 6)
     played = [rng.uniform(-1, 1, (3, 2, 2)).astype(np.float32) for _ in range(5)]

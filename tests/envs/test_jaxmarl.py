@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import envs, runner
-from prism_marl.envs.adapters.jaxmarl import make_jaxmarl
+from prism_marl import envs
+from prism_marl.envs.jaxmarl import make_jaxmarl
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment, Net, Run
+from prism_marl.experiment.experiment import Experiment, Net, Run
 from prism_marl.learners import QMix
+from prism_marl.runs import runner
 from prism_marl.sharing import method
 
 

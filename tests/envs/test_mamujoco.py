@@ -1,4 +1,4 @@
-"""Robots against gymnasium's own v4 environments, bit for bit, and the promises of a ``VectorEnv``."""
+"""Robots against gymnasium's own v4 environments, bit for bit, and the promises of a ``RowsEnv``."""
 
 import gc
 import os
@@ -30,10 +30,10 @@ from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.swimmer import LONGEST, build_swimmer
 from prism_marl.envs.mamujoco.tasks import HORIZON, find_task
-from prism_marl.envs.scene import NOBODY
 from prism_marl.errors import UserError
-from prism_marl.films import write_film
-from prism_marl.render import colour_of, scene_to_image, scene_to_json, scene_to_text
+from prism_marl.render.draw import scene_to_image, scene_to_text
+from prism_marl.render.video import write_film
+from prism_marl.scene import NOBODY, colour_of, scene_to_json
 
 ORIGINALS = {
     "ant-4x2": "Ant-v4",

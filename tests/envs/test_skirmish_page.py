@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from battlefield import ACT, STOP, field, play
 
-from prism_marl.envs.scene import GOAL, SHIELD
 from prism_marl.envs.skirmish import RACES, Skirmish, make_skirmish
 from prism_marl.envs.skirmish.fields import fields
 from prism_marl.envs.skirmish.units import COLOSSUS, ZEALOT, Unit
-from prism_marl.render import scene_to_image, scene_to_json, scene_to_text
+from prism_marl.render.draw import scene_to_image, scene_to_text
+from prism_marl.scene import GOAL, SHIELD, scene_to_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 

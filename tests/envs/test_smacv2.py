@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prism_marl import envs, runner
-from prism_marl.envs.adapters import Concurrent, smacv2
-from prism_marl.envs.adapters.smacv2 import SMACv2
-from prism_marl.envs.adapters.smacv2_game import configuration
+from prism_marl import envs
+from prism_marl.collect.host_episodes import HostRollout
+from prism_marl.envs.base import Concurrent
+from prism_marl.envs.python import smacv2
+from prism_marl.envs.python.smacv2 import SMACv2
+from prism_marl.envs.python.smacv2_game import configuration
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment, Net, Run
-from prism_marl.host_rollout import HostRollout
+from prism_marl.experiment.experiment import Experiment, Net, Run
 from prism_marl.learners import QMix
+from prism_marl.runs import runner
 from prism_marl.sharing import method
 
 TASK = "smacv2/terran_2_vs_2"

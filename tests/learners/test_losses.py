@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prism_marl.learners import losses
-from prism_marl.learners.balance import Balance
+from prism_marl.learners.regularisation import Balance
 
 REFERENCE = Path(__file__).parents[1] / "data" / "mixer_and_targets_reference.npz"
 

@@ -10,14 +10,14 @@ import optax
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from prism_marl import replay
+from prism_marl.buffers.nstep import Transition, distinct, n_step
+from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.errors import UserError
-from prism_marl.learners.balance import Balance
 from prism_marl.learners.matd3 import MATD3, Batch, MATD3Learner
+from prism_marl.learners.regularisation import Balance
 from prism_marl.learners.sequential import Steps, polyak_rates
 from prism_marl.networks.inputs import zscore
 from prism_marl.sharing import METHODS, network_regularizers
-from prism_marl.transitions import Transition, distinct, n_step
 from prism_marl.types import EnvSpec
 
 SPEC = EnvSpec(
@@ -88,7 +88,7 @@ def ring_of(rewards, done, terminated, added: int):
     flat = jnp.zeros((size, 1))
     storage = Transition(flat[:, None], flat, flat[:, None], jnp.asarray(rewards, jnp.float32), jnp.asarray(done, bool),
                          jnp.asarray(terminated, bool), flat[:, None], flat)  # fmt: skip
-    return replay.Replay(storage, jnp.int32(added))
+    return Ring(storage, jnp.int32(added))
 
 
 def test_n_step_returns_by_hand():
@@ -136,7 +136,7 @@ def test_places_are_distinct_and_uniform():
 
 def test_a_batch_holds_the_first_and_the_last_observation_of_its_chains():
     learner = make(learner={"n_step": 2})
-    ring = replay.empty(learner.empty_transition(), 8)
+    ring = empty_ring(learner.empty_transition(), 8)
     rows = np.arange(8, dtype=np.float32)
     items = Transition(jnp.zeros((8, 0, 5)), jnp.tile(rows[:, None], (1, 5)), jnp.zeros((8, 3, 2)), jnp.asarray(rows),
                        jnp.asarray(rows == 3), jnp.asarray(rows == 3), jnp.zeros((8, 0, 5)),

@@ -8,10 +8,10 @@ import optax
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from prism_marl.collect.compiled import play
 from prism_marl.envs import make
-from prism_marl.learners import phases
+from prism_marl.learners import optimisers
 from prism_marl.learners.qmix import Networks, QMix, QMixLearner
-from prism_marl.rollout import play
 from prism_marl.sharing import METHODS, FuPSID, LoRASA
 from prism_marl.sharing.base import map_layers
 from prism_marl.sharing.lorasa import LowRankLinear
@@ -37,7 +37,9 @@ def run(optimiser: optax.GradientTransformation, steps: list[dict]) -> list[dict
 
 def test_awake_it_is_adam():
     steps = gradients(6)
-    for ours, theirs in zip(run(phases.adam(LR, LoRASA()), steps), run(optax.adam(LR, eps=1e-8), steps), strict=True):
+    for ours, theirs in zip(
+        run(optimisers.adam(LR, LoRASA()), steps), run(optax.adam(LR, eps=1e-8), steps), strict=True
+    ):
         for name in ours:
             assert_allclose(ours[name], theirs[name], rtol=1e-5)
 
@@ -45,21 +47,21 @@ def test_awake_it_is_adam():
 def test_a_late_starter_begins_as_under_a_new_optimiser():
     late = gradients(4)
     asleep = [step | {"a": jnp.zeros(3)} for step in gradients(5)]
-    moves = run(phases.adam(LR, LoRASA()), asleep + late)
+    moves = run(optimisers.adam(LR, LoRASA()), asleep + late)
     assert all(not np.any(move["a"]) for move in moves[:5])
     fresh = run(optax.adam(LR, eps=1e-8), late)
     assert_allclose([move["a"] for move in moves[5:]], [move["a"] for move in fresh], rtol=1e-5)
 
 
 def test_an_early_leaver_does_not_drift_with_its_momentum():
-    moves = run(phases.adam(LR, LoRASA()), gradients(3) + [step | {"a": jnp.zeros(3)} for step in gradients(2)])
+    moves = run(optimisers.adam(LR, LoRASA()), gradients(3) + [step | {"a": jnp.zeros(3)} for step in gradients(2)])
     assert np.all(moves[2]["a"] != 0) and np.all(moves[3]["a"] == 0) and np.all(moves[4]["a"] == 0)
     assert all(move["b"] != 0 for move in moves)
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"lorasa"}))
 def test_methods_without_phases_keep_the_plain_optimiser(method):
-    state = phases.adam(LR, METHODS[method]()).init({"a": jnp.zeros(3)})
+    state = optimisers.adam(LR, METHODS[method]()).init({"a": jnp.zeros(3)})
     assert isinstance(state[0], optax.ScaleByAdamState)
 
 

@@ -10,8 +10,8 @@ import optax
 import pytest
 
 from prism_marl.learners import qmix
-from prism_marl.learners.balance import Balance
 from prism_marl.learners.qmix import Episode, QMix, QMixLearner, RewardScale
+from prism_marl.learners.regularisation import Balance
 from prism_marl.sharing import METHODS, network_regularizers
 from prism_marl.types import EnvSpec, Observation
 

@@ -14,11 +14,11 @@ import optax
 import pytest
 
 from prism_marl import envs
-from prism_marl.experiment import Experiment
-from prism_marl.presets import preset
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
 from prism_marl.sharing import METHODS, RoleLinear
 from prism_marl.sharing.pruned import NodeMaskedLinear
-from prism_marl.trainer import Trainer
+from prism_marl.training.trainer import Trainer
 
 AGENTS = 4
 CEILINGS = dict.fromkeys(METHODS, 1.0) | {"fups": 1 / AGENTS, "seps": 2 / AGENTS, "adaps": 2 / AGENTS}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from prism_marl import runner
 from prism_marl.envs.roles import State
-from prism_marl.trainer import Trainer
+from prism_marl.runs import runner
+from prism_marl.training.trainer import Trainer
 from prism_marl.types import EnvSpec, Observation, Step
 from tiny import small
 
@@ -69,13 +69,13 @@ def stops(monkeypatch):
     """The hooks that a run calls, with the environment step and the updates made by then."""
     found, call = [], runner._Session._call
 
-    def noted(self, name, *arguments):
+    def record_faults(self, name, *arguments):
         if name in ("prepare", "refresh"):
             seeds = arguments[0].seeds
             found.append((name, int(seeds.steps.min()), int(seeds.learner.updates.max())))
         return call(self, name, *arguments)
 
-    monkeypatch.setattr(runner._Session, "_call", noted)
+    monkeypatch.setattr(runner._Session, "_call", record_faults)
     return found
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from prism_marl import cli
-from prism_marl.experiment import Net
+from prism_marl.experiment.experiment import Net
+from prism_marl.experiment.presets import preset
 from prism_marl.learners.qmix import Episode, QMix, QMixLearner, QMixState
-from prism_marl.presets import preset
-from prism_marl.runner import make_trainer
+from prism_marl.runs.runner import make_trainer
 from prism_marl.sharing import METHODS, Sharing
 from prism_marl.sharing.footprint import footprint
 from prism_marl.types import EnvSpec

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from prism_marl import checkpoint
 from prism_marl.networks import mlp_actor, recurrent_agent
+from prism_marl.runs import checkpoint
 from prism_marl.sharing import SNP
 from prism_marl.sharing.fups import SharedLinear
 from prism_marl.sharing.pruned import NodeMaskedLinear

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from prism_marl import envs
-from prism_marl.presets import preset
-from prism_marl.trainer import Trainer
+from prism_marl.experiment.presets import preset
+from prism_marl.training.trainer import Trainer
 
 # Other tests are compiled fast and run slowly (conftest.py); here a program runs long enough to be worth compiling.
 OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
+from prism_marl.scene import Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
 
 STAY, NORTH, SOUTH, WEST, EAST, LOAD = range(6)

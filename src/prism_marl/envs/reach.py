@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from prism_marl.envs.scene import Scene, Shape
 from prism_marl.errors import UserError
+from prism_marl.scene import Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
 
 FEWEST, MOST = 2, 1024

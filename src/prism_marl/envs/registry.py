@@ -6,21 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from prism_marl.envs.adapters.apart import Rooms
-from prism_marl.envs.adapters.base import HostEnv
-from prism_marl.envs.adapters.jaxmarl import make_jaxmarl
-from prism_marl.envs.adapters.lbforaging import make_lbforaging
-from prism_marl.envs.adapters.pettingzoo import make_pettingzoo
-from prism_marl.envs.adapters.rows import HostRows
-from prism_marl.envs.adapters.smacv2 import make_smacv2, smacv2_spec
+from prism_marl.envs.base import JaxEnv, PythonEnv, RowsEnv
+from prism_marl.envs.jaxmarl import make_jaxmarl
 from prism_marl.envs.lbf import make_lbf
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
+from prism_marl.envs.python.lbforaging import make_lbforaging
+from prism_marl.envs.python.pettingzoo import make_pettingzoo
+from prism_marl.envs.python.rows import PythonRows
+from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.skirmish import RACES, make_skirmish
-from prism_marl.envs.vector import VectorEnv
+from prism_marl.envs.workers.pool import WorkerPool
 from prism_marl.errors import UserError, nearest
-from prism_marl.types import Env, EnvSpec
+from prism_marl.types import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class Family:
     about: str
     make: Callable[[str], Any] | None = None  # receives what follows the slash; None where only the sizes are known
     shape: Callable[[str], EnvSpec] | None = None
-    host: bool = False  # ``make`` builds a ``HostEnv``, which lives in Python, not an ``Env``
-    apart: bool = False  # a ``HostEnv`` that may be played in another process, which can build it from its name alone
-    vector: Callable[[str, int, int | None], VectorEnv] | None = None  # variant, rows, threads; goes with ``shape``
+    host: bool = False  # ``make`` builds a ``PythonEnv``, which lives in Python, not an ``JaxEnv``
+    apart: bool = False  # a ``PythonEnv`` that may be played in another process, which can build it from its name alone
+    vector: Callable[[str, int, int | None], RowsEnv] | None = None  # variant, rows, threads; goes with ``shape``
 
 
 _FAMILIES: dict[str, Family] = {
@@ -112,7 +111,7 @@ def register(name: str, family: Family) -> None:
     _FAMILIES[name] = family
 
 
-def make(task: str) -> Env:
+def make(task: str) -> JaxEnv:
     """Build the JAX environment that a task name stands for."""
     build, host, variant = _playable(task)
     if host:
@@ -120,7 +119,7 @@ def make(task: str) -> Env:
     return build(variant)
 
 
-def make_host(task: str) -> HostEnv:
+def make_host(task: str) -> PythonEnv:
     """Build the Python environment that a task name stands for."""
     build, host, variant = _playable(task)
     if not host:
@@ -128,19 +127,19 @@ def make_host(task: str) -> HostEnv:
     return build(variant)
 
 
-def host_builder(task: str, patience: float = 0.0) -> Callable[[], HostEnv]:
+def host_builder(task: str, patience: float = 0.0) -> Callable[[], PythonEnv]:
     """Builds the environments of a run one by one: in this process, or in others that must answer in ``patience`` s."""
     family, _ = _family(task)
-    return Rooms(task, describe(task), patience).seat if family.apart and patience > 0 else lambda: make_host(task)
+    return WorkerPool(task, describe(task), patience).seat if family.apart and patience > 0 else lambda: make_host(task)
 
 
-def make_vector(task: str, number: int, threads: int | None = None, patience: float = 0.0) -> VectorEnv:
+def make_vector(task: str, number: int, threads: int | None = None, patience: float = 0.0) -> RowsEnv:
     """Build ``number`` rows of a task that is stepped in batches on the host, with all cores unless told otherwise."""
     if not is_vector(task):
         raise UserError(f"task: '{task}' is not stepped in batches on the host; try mamujoco/halfcheetah-2x3")
     family, variant = _family(task)
     if family.vector is None:
-        return HostRows(host_builder(task, patience), number)
+        return PythonRows(host_builder(task, patience), number)
     return family.vector(variant, number, threads)
 
 

@@ -9,17 +9,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from prism_marl.buffers.nstep import NStep, Transition, n_step
+from prism_marl.buffers.ring import Ring
 from prism_marl.errors import UserError
-from prism_marl.learners.balance import Balance, regularised
+from prism_marl.learners.inputs import InputBuilder
+from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.sequential import Sequential, Steps, follow, polyak_rates
-from prism_marl.learners.views import Views
 from prism_marl.networks.critic import Critics, critics, shifted
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mlp import MlpActor, mlp_actor
-from prism_marl.replay import Replay
 from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.sharing.nops import NoPS
-from prism_marl.transitions import NStep, Transition, n_step
 from prism_marl.types import EnvSpec
 
 AT_ONCE = 2**27  # numbers in the inputs of all agents together; beyond it agents are computed one after the other
@@ -145,8 +145,8 @@ class MATD3Learner:
         return Inputs.of(self.sharing, last_action=False)
 
     @property
-    def views(self) -> Views:
-        return Views(self.spec, self.inputs, self.settings.standardise_inputs)
+    def views(self) -> InputBuilder:
+        return InputBuilder(self.spec, self.inputs, self.settings.standardise_inputs)
 
     @property
     def critic_sharing(self) -> Sharing:
@@ -199,11 +199,11 @@ class MATD3Learner:
             renewed=jnp.zeros((), jnp.int32),
         )
 
-    def chains(self, ring: Replay[Transition], start: Int[Array, "*b"], envs: int) -> NStep:
+    def chains(self, ring: Ring[Transition], start: Int[Array, "*b"], envs: int) -> NStep:
         """What follows from the steps at some places of the ring."""
         return n_step(ring, start, envs=envs, steps=self.settings.n_step, gamma=self.settings.gamma)
 
-    def read(self, ring: Replay[Transition], chain: NStep) -> Batch:
+    def read(self, ring: Ring[Transition], chain: NStep) -> Batch:
         """The observations and actions that belong to some chains."""
         held, start = ring.storage, chain.start
         local, state = self.views.whole(held.local[start], held.state[start])

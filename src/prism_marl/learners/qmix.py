@@ -11,8 +11,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
-from prism_marl.learners import losses, phases
-from prism_marl.learners.balance import Balance, regularised
+from prism_marl.learners import losses, optimisers
+from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mixer import mixer
 from prism_marl.networks.recurrent import RecurrentAgent, recurrent_agent
@@ -278,7 +278,9 @@ class QMixLearner:
         return self.inputs.join(local, last, self.spec.actions), state, episode.action
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(optax.clip_by_global_norm(self.settings.clip), phases.adam(self.settings.lr, self.sharing))
+        return optax.chain(
+            optax.clip_by_global_norm(self.settings.clip), optimisers.adam(self.settings.lr, self.sharing)
+        )
 
     def empty_episode(self) -> Episode:
         """Shapes and types of one stored episode."""

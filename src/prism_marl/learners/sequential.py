@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from prism_marl.learners import phases
-from prism_marl.learners.balance import Balance, regularised
+from prism_marl.learners import optimisers
+from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.base import Sharing
 from prism_marl.sharing.single import put_row, row
@@ -43,7 +43,7 @@ class Sequential:
     lr: float
 
     def _adam(self) -> optax.GradientTransformation:
-        return phases.adam(self.lr, self.sharing)
+        return optimisers.adam(self.lr, self.sharing)
 
     def init(self, actor: MlpActor) -> Any:
         """Moments before the first step: with an axis of identities where these are networks of their own."""

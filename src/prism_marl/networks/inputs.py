@@ -45,7 +45,9 @@ class Inputs:
             parts.append(jnp.broadcast_to(jnp.eye(agents), (*local.shape[:-1], agents)))
         return jnp.concatenate(parts, axis=-1)
 
-    def of_some(self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], agents: int) -> Float[Array, "*b k i"]:
+    def select_agents(
+        self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], agents: int
+    ) -> Float[Array, "*b k i"]:
         """Observation and id of some of the agents, for networks that read no last action."""
         if not self.agent_id:
             return local

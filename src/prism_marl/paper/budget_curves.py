@@ -3,7 +3,7 @@
 import functools
 from dataclasses import replace
 
-from prism_marl.experiment import Net
+from prism_marl.experiment.experiment import Net
 from prism_marl.paper import budgets
 from prism_marl.paper.numbers import cell_rows
 from prism_marl.paper.panels import curve_drawing

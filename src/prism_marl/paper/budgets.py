@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from prism_marl.envs import describe
+from prism_marl.experiment.presets import method_settings, preset
 from prism_marl.networks import agent_shapes
-from prism_marl.presets import method_settings, preset
 from prism_marl.sharing import Sharing
 from prism_marl.sharing.footprint import Footprint, footprint
 

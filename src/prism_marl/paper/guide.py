@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from prism_marl.experiment import Experiment
+from prism_marl.experiment.experiment import Experiment
 from prism_marl.paper.plan import in_words, needed_bytes, size_in_words, time_of
 from prism_marl.paper.registry import TARGETS
 from prism_marl.paper.scales import SCALES, Scale, at_scale

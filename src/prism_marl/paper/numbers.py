@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from prism_marl import stats
-from prism_marl.checkpoint import write_atomically
+from prism_marl.files import write_atomically
 from prism_marl.paper.budgets import Cell
 from prism_marl.paper.target import Drawing, Gathered
-from prism_marl.plots import method_style, save_figure
-from prism_marl.results import Curves, Run, on_common_grid
+from prism_marl.report import stats
+from prism_marl.report.figures import method_style, save_figure
+from prism_marl.report.load import Curves, Run, on_common_grid
 
 SEED = 0  # of every bootstrap: the same rows give the same numbers
 

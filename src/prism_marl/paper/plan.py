@@ -9,11 +9,12 @@ from typing import Any
 
 import jax
 
-from prism_marl import envs, replay
+from prism_marl import envs
+from prism_marl.buffers.ring import ring_bytes
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment
+from prism_marl.experiment.experiment import Experiment
 from prism_marl.paper.speeds import Speed, closest, found_in, recorded, seconds_for
-from prism_marl.sweep import Sweep, folder_of, is_finished
+from prism_marl.sweeps.grid import Sweep, folder_of, is_finished
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def needed_bytes(experiment: Experiment) -> int:
     state = jax.eval_shape(learner.init, jax.random.key(0))
     example = learner.empty_transition() if hasattr(learner, "empty_transition") else learner.empty_episode()
     networks = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    return experiment.run.seeds * (networks + replay.nbytes(example, experiment.learner.buffer))
+    return experiment.run.seeds * (networks + ring_bytes(example, experiment.learner.buffer))
 
 
 @functools.lru_cache(maxsize=64)

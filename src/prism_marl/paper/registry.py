@@ -1,16 +1,7 @@
 """Everything that can be reproduced, by name."""
 
 from prism_marl.errors import UserError, nearest
-from prism_marl.paper import (
-    budget_curves,
-    common_ratio,
-    masking,
-    performance,
-    regularisers,
-    scaling,
-    settings,
-    spectra,
-)
+from prism_marl.paper import budget_curves, common_ratio, masking, performance, regularisers, scaling, settings, spectra
 from prism_marl.paper.target import Target
 
 _FILES = (performance, budget_curves, scaling, regularisers, common_ratio, masking, spectra, settings)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prism_marl.errors import UserError, nearest
-from prism_marl.experiment import Experiment
+from prism_marl.experiment.experiment import Experiment
 from prism_marl.paper.target import Curve
 
 

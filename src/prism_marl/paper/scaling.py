@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, StrMethodFormatter
 
 from prism_marl.errors import UserError
+from prism_marl.experiment.presets import method_settings
 from prism_marl.paper.budgets import SCALING_TASK, SCALING_WIDTH, count, published, scaling_cells
 from prism_marl.paper.numbers import cell_rows
 from prism_marl.paper.panels import short_number
 from prism_marl.paper.target import Drawing, Gathered, Target
-from prism_marl.plots import STYLE, method_style
-from prism_marl.presets import method_settings
+from prism_marl.report.figures import STYLE, method_style
 
 AGENTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STUDIED = ("kaleidoscope", "nops", "snp", "fups_id", "prism")  # later ones are drawn on top

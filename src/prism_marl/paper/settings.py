@@ -4,9 +4,9 @@ import importlib.resources
 import json
 from typing import Any
 
-from prism_marl import config
+from prism_marl.experiment import config
+from prism_marl.experiment.presets import preset
 from prism_marl.paper.target import Drawing, Gathered, Target
-from prism_marl.presets import preset
 
 
 def setting_rows() -> list[dict[str, Any]]:

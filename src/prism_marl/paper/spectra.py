@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from prism_marl.paper.target import Curve, Drawing, Gathered, Target, method_curve
-from prism_marl.plots import STYLE
-from prism_marl.recordings import LayerSpectra, evenly_spaced
-from prism_marl.results import Run
-from prism_marl.stats import mask_distance, mean_pairwise, spectrum_distance
+from prism_marl.report.figures import STYLE
+from prism_marl.report.load import Run
+from prism_marl.report.stats import mask_distance, mean_pairwise, spectrum_distance
+from prism_marl.runs.run_files import LayerSpectra, evenly_spaced
 
 TASK = "mamujoco/ant-4x2"
 TIMES = 4

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.experiment import Experiment
-from prism_marl.results import load_run
-from prism_marl.run_folder import load_experiment
-from prism_marl.sweep import is_finished
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.report.load import load_run
+from prism_marl.runs.folder import load_experiment
+from prism_marl.sweeps.grid import is_finished
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prism_marl.experiment import Experiment
-from prism_marl.plots import method_style
-from prism_marl.presets import preset
-from prism_marl.results import Run, load_run, on_common_grid
-from prism_marl.sweep import Sweep, folder_of, is_finished
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
+from prism_marl.report.figures import method_style
+from prism_marl.report.load import Run, load_run, on_common_grid
+from prism_marl.sweeps.grid import Sweep, folder_of, is_finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

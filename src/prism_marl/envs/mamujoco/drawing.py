@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
-from prism_marl.envs.scene import NOBODY, Scene, Shape
+from prism_marl.scene import NOBODY, Scene, Shape
 
 METRE = 16.0  # units of the picture
 WIDE, HIGH = 64.0, 34.0

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from prism_marl.envs.adapters.base import require
+from prism_marl.envs.base import require
 from prism_marl.envs.mamujoco.contacts import with_listed_contacts
 from prism_marl.envs.mamujoco.swimmer import build_swimmer
 from prism_marl.envs.mamujoco.tasks import Task

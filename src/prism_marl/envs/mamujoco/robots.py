@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from prism_marl.envs.cores import usable_cores
 from prism_marl.envs.mamujoco.drawing import Drawing
 from prism_marl.envs.mamujoco.engine import load_engine, load_model, row_layout
 from prism_marl.envs.mamujoco.pool import Pool
@@ -15,16 +16,15 @@ from prism_marl.envs.mamujoco.processes import Processes, SharedRows
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.stepping import stepper, workspace
 from prism_marl.envs.mamujoco.tasks import HORIZON, Task
-from prism_marl.envs.scene import Scene
 from prism_marl.errors import UserError
-from prism_marl.machine import usable_cores
+from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
 MOST_THREADS = 8  # from here on threads wait for Python's lock more than they work (docs/speed.md)
 
 
 class Robots:
-    """``number`` episodes of one task (see ``VectorEnv``)."""
+    """``number`` episodes of one task (see ``RowsEnv``)."""
 
     def __init__(self, task: Task, number: int, threads: int | None = None, processes: int | None = None):
         """Without a number of threads or processes, what suits the cores that this process may use."""

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from prism_marl.envs.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 from prism_marl.envs.skirmish.state import State
 from prism_marl.envs.skirmish.units import MAP, Race
+from prism_marl.scene import FOE, GOAL, NOBODY, SHIELD, Scene, Shape
 
 LETTERS = {
     "marine": "M",

@@ -13,25 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from prism_marl.envs.scene import Scene
 from prism_marl.envs.skirmish.draw import draw
-from prism_marl.envs.skirmish.observe import (
-    ACT,
-    EAST,
-    NORTH,
-    SOUTH,
-    STRIDE,
-    WEST,
-    first_look,
-    forget,
-    looks,
-    observe,
-)
+from prism_marl.envs.skirmish.observe import ACT, EAST, NORTH, SOUTH, STRIDE, WEST, first_look, forget, looks, observe
 from prism_marl.envs.skirmish.simulate import Orders, advance
 from prism_marl.envs.skirmish.state import State, Traits, traits
 from prism_marl.envs.skirmish.teams import start
 from prism_marl.envs.skirmish.units import JITTER, LOOPS, MAP, RACES, Race
 from prism_marl.errors import UserError, nearest
+from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
 HORIZON = 200

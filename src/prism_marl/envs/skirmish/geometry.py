@@ -29,11 +29,11 @@ def pairs(x: Float[Array, " u"], y: Float[Array, " u"], radius: Float[Array, " u
 
 
 def part(
-    between: Pairs, alive: Bool[Array, " u"], moving: Bool[Array, " u"], traits: Traits
+    between: Pairs, alive: Bool[Array, " u"], step_in_turns: Bool[Array, " u"], traits: Traits
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
     """How far overlapping bodies move apart: whoever walks gives way to whoever stands, equals share."""
     touching = traits.collides & alive[:, None] & alive[None, :]
-    way = moving.astype(jnp.float32)
+    way = step_in_turns.astype(jnp.float32)
     share = 0.5 + 0.5 * (way[:, None] - way[None, :])
     push = jnp.where(touching, jnp.maximum(-between.gap, 0.0) * share, 0.0) / jnp.maximum(between.distance, NUDGE)
     index = np.arange(alive.size)
@@ -47,8 +47,12 @@ def inside(x: Float[Array, " u"], radius: Float[Array, " u"]) -> Float[Array, " 
 
 
 def settle(
-    x: Float[Array, " u"], y: Float[Array, " u"], alive: Bool[Array, " u"], moving: Bool[Array, " u"], traits: Traits
+    x: Float[Array, " u"],
+    y: Float[Array, " u"],
+    alive: Bool[Array, " u"],
+    step_in_turns: Bool[Array, " u"],
+    traits: Traits,
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
     """Part once and stay on the map."""
-    px, py = part(pairs(x, y, traits.radius), alive, moving, traits)
+    px, py = part(pairs(x, y, traits.radius), alive, step_in_turns, traits)
     return inside(x + px, traits.radius), inside(y + py, traits.radius)

@@ -43,8 +43,8 @@ def advance(race: Race, traits: Traits, state: State, orders: Orders | None, key
         return _loop(race, traits, orders, carry, jitter), None
 
     start = (state, jnp.zeros(state.health.shape, bool))
-    (state, moving), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32))
-    x, y = settle(state.x, state.y, state.health > 0, moving, traits)
+    (state, step_in_turns), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32))
+    x, y = settle(state.x, state.y, state.health > 0, step_in_turns, traits)
     return state._replace(x=x, y=y)
 
 
@@ -68,8 +68,8 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
     length = jnp.sqrt(vx**2 + vy**2)
     left = jnp.where(aims, jnp.maximum(gap - traits.range, 0.0), length)
     go = jnp.where(alive & ~near, jnp.minimum(left, traits.speed), 0.0) / jnp.maximum(length, 1e-6)
-    moving = go > 0
-    px, py = part(between, alive, moving, traits)
+    step_in_turns = go > 0
+    px, py = part(between, alive, step_in_turns, traits)
 
     health, shield, bursting = _fight(race, traits, state, between, aim, fires)
     state = _recover(race, traits, state, health, shield, near[:, None] & aim)
@@ -80,7 +80,7 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
         cooldown=jnp.where(cooldown > 0, cooldown - 1, cooldown),  # what is left below 0 shortens the next wait
         target=target,
         bursting=bursting,
-    ), moving
+    ), step_in_turns
 
 
 def _fight(

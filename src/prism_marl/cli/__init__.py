@@ -1,0 +1,84 @@
+"""The command line: finds the command, runs it, and turns every expected failure into one sentence."""
+
+import importlib
+import os
+import re
+import sys
+
+from prism_marl.errors import UserError, nearest, storage_error
+
+COMMANDS = {
+    "train": "train a team, or continue a run that was interrupted",
+    "sweep": "train a grid of experiments, on this machine or on a Ray cluster",
+    "eval": "play greedy episodes with a trained team; watch them as text, GIF or MP4",
+    "report": "make the page of one or several runs",
+    "reproduce": "make a figure or table of the paper: train what is missing, then draw",
+    "footprint": "count parameters and per-agent overhead of any method and task",
+    "list": "show tasks, methods and presets",
+    "demo": "train Prism on a small foraging task and write its page",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of ``prism-marl``; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    # Actors of robots act in numpy, in products too small to be shared out: more threads only disturb each other, and
+    # physics. It counts when numpy is first imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        _refuse_what_is_no_text(argv)
+        return _run(argv)
+    except UserError as error:
+        return _complain(error)
+    except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("prism-marl: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+    except OSError as error:  # a file or folder that the command did not expect to fail
+        return _complain(storage_error(error))
+
+
+def _refuse_what_is_no_text(argv: list[str]) -> None:
+    """Files cannot be named with a zero byte, and broken characters cannot be shown or written."""
+    for place, word in enumerate(argv, 1):
+        if "\0" in word or word.encode(errors="ignore").decode() != word:
+            raise UserError(f"word {place} of the command ('{word}') holds bytes that are no text; type it anew")
+
+
+def _complain(error: UserError) -> int:
+    """One line, whatever it quotes: a name may hold a line break, or be endless."""
+    sentence = "".join(sign if sign.isprintable() else " " for sign in str(error))
+    sentence = re.sub(r"\S{500,}", lambda long: f"{long[0][:200]}...", sentence)
+    print(f"prism-marl: {sentence}", file=sys.stderr)  # noqa: T201
+    return error.code
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())  # noqa: T201
+        return 0
+    if argv[0] == "--version":
+        from prism_marl import __version__
+
+        print(f"prism-marl {__version__}")  # noqa: T201
+        return 0
+    if argv[0] not in COMMANDS:
+        raise UserError(f"there is no command '{argv[0]}'; {nearest(argv[0], COMMANDS)}")
+    # Imported on demand: `prism-marl --help` must not wait for JAX.
+    command = importlib.import_module(f"prism_marl.cli.{argv[0]}")
+    return command.run(argv[1:])
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {about}" for name, about in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: prism-marl COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "prism-marl COMMAND --help explains a command. Start with: prism-marl train lbf/10x10-3p-3f",
+        ]
+    )

@@ -1,0 +1,131 @@
+"""``prism-marl eval``: what a trained team does, in numbers and in pictures."""
+
+import argparse
+import contextlib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from prism_marl.cli import filming
+from prism_marl.cli.arguments import Arguments, some_path, whole
+from prism_marl.cli.screen import counted
+from prism_marl.envs.python.pettingzoo import foreign_module
+from prism_marl.errors import UserError
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.render.draw import scene_to_text
+from prism_marl.runs import checkpoint
+from prism_marl.runs.folder import load_experiment, owner
+from prism_marl.runs.machine import configure_jax, full_memory_explained
+from prism_marl.runs.runner import make_trainer
+from prism_marl.training.trainer import Trainer, TrainState
+
+
+def run(argv: list[str]) -> int:
+    """Evaluate the newest checkpoint of a run folder."""
+    parser = Arguments("eval", "Play greedy episodes with a trained team.")
+    parser.add_argument("run", type=some_path, help="run folder")
+    parser.add_argument("--episodes", type=whole, default=100, help="episodes for each seed (default: 100)")
+    parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
+    parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
+    parser.add_argument("--render", help="FILE.gif, FILE.mp4, or 'text' to print the episode here")
+    parser.add_argument("--module", help="the Python module of a pettingzoo task, if you trust its code")
+    parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
+    found = parser.parse_strictly(argv)
+    experiment = load_experiment(found.run)
+    _check_trust(experiment.task, found.module)
+    seed = _check(found, experiment)
+    configure_jax()
+    with full_memory_explained(), contextlib.ExitStack() as stack:
+        trainer, state = load(found.run, found.episodes)
+        stack.enter_context(contextlib.closing(trainer))
+        if found.render and getattr(trainer.env, "scene", None) is None:
+            raise _undrawn(trainer)
+        show_numbers(trainer, state)
+        if found.render:
+            render(trainer, state, seed, found.episode, found.render, camera=found.camera)
+    return 0
+
+
+def _check(found: argparse.Namespace, experiment: Experiment) -> int:
+    """The index of the seed to watch; what cannot be shown is refused before a hundred episodes are played."""
+    if found.camera:
+        filming.check_camera(experiment.task, found.render)
+    first, last = experiment.run.seed, experiment.run.seed + experiment.run.seeds - 1
+    seed = first if found.seed is None else found.seed
+    if found.render:
+        filming.check_target(found.render)
+        if not first <= seed <= last:
+            raise UserError(f"--seed: this run has seeds {first} to {last}, not {seed}")
+        if not 0 <= found.episode < 2**31:
+            raise UserError(f"--episode: {found.episode} is outside 0 to {2**31 - 1}")
+    return seed - first
+
+
+def _check_trust(task: str, trusted: str | None) -> None:
+    """A module that a file names is run only if the user names it, too: the folder may be a stranger's."""
+    module = foreign_module(task)
+    if module not in (None, trusted):
+        raise UserError(
+            f"task: config.json names the Python module '{module}', whose code would run; "
+            f"add --module {module} if you trust it"
+        )
+
+
+def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
+    """The trainer and the newest whole state of a run."""
+    experiment = load_experiment(folder).with_option("run.eval_episodes", str(episodes))
+    experiment.validate()
+    trainer = make_trainer(experiment)
+    restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes(), owner(folder))
+    if restored is None:
+        raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
+    state, _, complaints = restored
+    for complaint in complaints:
+        Console(stderr=True).print(f"{complaint}; using the one before", highlight=False, soft_wrap=True)
+    return trainer, state
+
+
+def show_numbers(trainer: Trainer, state: TrainState) -> None:
+    """One line per seed."""
+    evaluate = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
+    values = jax.device_get(evaluate(state, jnp.int32(2**31 - 1)))  # episodes that training never evaluated on
+    run = trainer.experiment.run
+    played = counted(run.eval_episodes, "greedy episode")
+    title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {played}"
+    table = Table(title=title)
+    for column in ("seed", "steps", *values):
+        table.add_column(column, justify="right")
+    for index in range(run.seeds):
+        steps = f"{int(state.seeds.steps[index]):,}"
+        table.add_row(str(run.seed + index), steps, *(f"{value[index]:.3f}" for value in values.values()))
+    Console().print(table)
+
+
+def _undrawn(trainer: Trainer) -> UserError:
+    drawn = "lbf, skirmish, mamujoco and reach tasks do"
+    return UserError(f"--render: '{trainer.experiment.task}' has no drawing; {drawn}")
+
+
+def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target: str, *, camera: bool = False) -> None:
+    """Watch one episode."""
+    console, shown = Console(), ""
+    if camera:
+        pictures, total, steps = filming.film(trainer, state, seed, episode)
+        filming.save(pictures, Path(target))
+    else:
+        scenes, total = trainer.watch(state, seed=seed, number=episode)
+        if not scenes:
+            raise _undrawn(trainer)
+        steps = len(scenes) - 1
+        if target == "text":
+            kept = filming.thinned(scenes, filming.TEXT_FRAMES)
+            for scene in kept:
+                console.print(scene_to_text(scene), highlight=False, markup=False)
+                console.print()
+            shown = f" ({len(kept)} of {len(scenes)} pictures shown)" if len(kept) < len(scenes) else ""
+        else:
+            filming.save(filming.thinned(scenes, filming.FILM_FRAMES), Path(target))
+    console.print(f"return {total:.3f} in {steps} steps" + (shown if target == "text" else f": {target}"))

@@ -1,0 +1,40 @@
+"""What ``sweep`` and ``reproduce`` have in common: where experiments run, and what became of them."""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from prism_marl.cli.arguments import Arguments, whole
+from prism_marl.sweeps.executors import EXECUTORS, Executor, make_executor
+from prism_marl.sweeps.grid import Sweep, SweepOutcome, folder_of
+from prism_marl.sweeps.live_view import labels
+
+
+def add_executor_options(parser: Arguments) -> None:
+    """Options that choose an executor."""
+    parser.add_argument("--executor", default="local", help=f"{' or '.join(EXECUTORS)} (default: local)")
+    parser.add_argument("--jobs", type=whole, help="local: experiments at a time (default: one per GPU or two cores)")
+    parser.add_argument("--address", help="ray: a running cluster, e.g. auto (default: a cluster of this machine)")
+    parser.add_argument("--cpus", type=whole, help="ray: cores of one experiment (default: 1)")
+    parser.add_argument("--gpus", type=float, help="ray: GPUs of one experiment (default: 1 where there are any)")
+
+
+def chosen_executor(found: argparse.Namespace) -> Executor:
+    """The executor that the options ask for."""
+    return make_executor(found.executor, jobs=found.jobs, address=found.address, cpus=found.cpus, gpus=found.gpus)
+
+
+def conclude(outcome: SweepOutcome, sweep: Sweep, out: Path) -> int:
+    """List what failed and count the rest; the exit code."""
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    names = {folder_of(experiment, out): label for experiment, label in labels(sweep.experiments).items()}
+    for failure in outcome.failed:
+        console.print(f"failed: {names[failure.folder]}: {failure.error} ({failure.folder})", style="red")
+    counts = [
+        f"{len(outcome.finished)} finished",
+        f"{len(outcome.skipped)} had been finished before" if outcome.skipped else "",
+        f"{len(outcome.failed)} failed" if outcome.failed else "",
+    ]
+    console.print(f"{', '.join(filter(None, counts))}; runs are in {out}")
+    return 1 if outcome.failed else 0

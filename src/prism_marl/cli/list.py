@@ -1,0 +1,57 @@
+"""``prism-marl list``: what can be written on the command line."""
+
+import inspect
+from typing import Any
+
+from prism_marl.cli.arguments import Arguments
+from prism_marl.cli.screen import show, show_json, table
+from prism_marl.envs.registry import families
+from prism_marl.experiment.presets import VARIANTS
+from prism_marl.sharing import METHODS
+
+
+def run(argv: list[str]) -> int:
+    """Entry point of the command."""
+    parser = Arguments("list", "Tasks, sharing methods and presets.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    known = catalogue()
+    if parser.parse_strictly(argv).json:
+        show_json(known)
+    else:
+        _show_tables(known)
+    return 0
+
+
+def catalogue() -> dict[str, list[dict[str, Any]]]:
+    """Everything that is registered, read from the registries themselves."""
+    return {
+        "tasks": [
+            {
+                "family": name,
+                "pattern": family.pattern,
+                "examples": list(family.examples),
+                "about": family.about,
+                "playable": family.make is not None or family.vector is not None,
+            }
+            for name, family in families().items()
+        ],
+        "methods": [
+            {"name": name, "label": cls.label, "about": (inspect.getdoc(cls) or "").partition("\n")[0]}
+            for name, cls in METHODS.items()
+        ],
+        "presets": [{"name": name, "changes": changes} for name, changes in VARIANTS.items()],
+    }
+
+
+def _show_tables(known: dict[str, list[dict[str, Any]]]) -> None:
+    tasks = table("Tasks", ("family", "examples"), text=("pattern and rules",))
+    for row in known["tasks"]:
+        tasks.add_row(row["family"], "\n".join(row["examples"]), f"{row['pattern']}\n{row['about']}")
+    methods = table("\nSharing methods", ("name", "label"), text=("about",))
+    for row in known["methods"]:
+        methods.add_row(row["name"], row["label"], row["about"])
+    presets = table("\nPresets", ("name",), text=("what it changes",))
+    for row in known["presets"]:
+        changes = ", ".join(f"{name}={value}" for name, value in row["changes"].items())
+        presets.add_row(row["name"], changes or "nothing: the paper's settings for the task")
+    show(tasks, methods, presets)

@@ -1,0 +1,22 @@
+"""``prism-marl report``."""
+
+from prism_marl.cli.arguments import Arguments, some_path
+from prism_marl.report.page import write_page, write_report
+
+
+def run(argv: list[str]) -> int:
+    """Make the page of runs."""
+    parser = Arguments("report", "A self-contained page with curves, tables, spectra, footprint and replays.")
+    parser.add_argument("runs", type=some_path, nargs="+", help="run folders, or folders that hold them")
+    parser.add_argument(
+        "--out",
+        type=some_path,
+        help="a folder for the page and its figures as PNG and PDF, or NAME.html for the page alone "
+        "(default: report.html in the first folder)",
+    )
+    parser.add_argument("--title", help="headline of the page")
+    found = parser.parse_strictly(argv)
+    out = found.out or found.runs[0] / "report.html"
+    write = write_report if out.suffix.lower() in (".html", ".htm") else write_page
+    print(write(found.runs, out, found.title))  # noqa: T201
+    return 0

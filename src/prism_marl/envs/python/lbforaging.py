@@ -1,0 +1,112 @@
+"""Level-Based Foraging as its authors publish it: the package ``lbforaging``, step by step in Python.
+
+Slower than our own ``lbf`` by orders of magnitude, and the judge of it: same task names, same sizes, same metrics.
+"""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from prism_marl.envs.base import require
+from prism_marl.envs.lbf import LOAD, Foraging, State, make_lbf
+from prism_marl.envs.python.base import observation, outcome
+from prism_marl.errors import UserError
+from prism_marl.scene import Scene
+from prism_marl.types import EnvSpec, Observation, Step
+
+
+def arguments(task: Foraging) -> dict[str, Any]:
+    """What the package registers for its ``-v3`` tasks."""
+    return {
+        "players": task.players,
+        "min_player_level": 1,
+        "max_player_level": 2,
+        "field_size": (task.rows, task.cols),
+        "min_food_level": 1,
+        "max_food_level": None,
+        "max_num_food": task.foods,
+        "sight": task.sight or max(task.rows, task.cols),
+        "max_episode_steps": task.horizon,
+        "force_coop": task.coop,
+        "grid_observation": False,
+        "penalty": 0.0,
+    }
+
+
+class LBForaging:
+    """One task of the original package; its twin in JAX lends the sizes and the drawing."""
+
+    def __init__(self, task: Foraging):
+        package = require("lbforaging.foraging", "lbforaging")
+        self.twin = task
+        self.spec: EnvSpec = replace(task.spec, name=task.spec.name.replace("lbf/", "lbforaging/"))
+        with warnings.catch_warnings():
+            # its bounds are declared in float64, and gymnasium says so
+            warnings.filterwarnings("ignore", message=".*precision lowered by casting.*", category=UserWarning)
+            self.env: Any = package.ForagingEnv(**arguments(task))
+        self.foods = np.zeros((0, 2), int)  # where food was at the start
+        self.loading = np.zeros(task.players, bool)
+
+    def reset(self, seed: int) -> Observation:
+        """Start as a new environment does: the package alone avoids where players stood at the end of an episode."""
+        for player in self.env.players:
+            player.position = None
+        local, _ = self.env.reset(seed=seed)
+        self.foods = np.argwhere(self.env.field)
+        self.loading = np.zeros(self.spec.agents, bool)
+        return self._observation(local)
+
+    def step(self, action: np.ndarray) -> Step:
+        """One team reward; only an empty field is a true end, although the package reports the clock as one, too."""
+        beside = [self.env.adjacent_food(*player.position) > 0 for player in self.env.players]
+        self.loading = np.array(beside) & (action == LOAD)
+        local, reward, over, _, _ = self.env.step(action.tolist())
+        cleared = not self.env.field.any()
+        return outcome(
+            self._observation(local),
+            sum(reward),
+            terminated=cleared,
+            truncated=over and not cleared,
+            metrics={"collected": self._collected()},
+        )
+
+    def scene(self) -> Scene:
+        """Drawn by the twin."""
+        env, slots = self.env, self.twin.foods
+        cells, levels = np.full((slots, 2), -1), np.zeros(slots, int)
+        cells[: len(self.foods)] = self.foods
+        levels[: len(self.foods)] = env.field[self.foods[:, 0], self.foods[:, 1]]
+        row, col = np.array([player.position for player in env.players]).T
+        level = np.array([player.level for player in env.players])
+        counts = np.array(env._food_spawned), np.array(env.current_step)
+        parts: Any = (row, col, level, self.loading, cells[:, 0], cells[:, 1], levels, *counts)
+        return self.twin.scene(State(*parts))
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _collected(self) -> float:
+        return (len(self.foods) - np.count_nonzero(self.env.field)) / max(len(self.foods), 1)
+
+    def _observation(self, local: tuple[np.ndarray, ...]) -> Observation:
+        return observation(np.stack(local), np.ones((self.spec.agents, self.spec.actions), bool))
+
+
+def make_lbforaging(variant: str) -> LBForaging:
+    """Build ``lbforaging/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>]``."""
+    try:
+        task = make_lbf(variant)
+    except UserError as error:
+        raise UserError(str(error).replace("'lbf/", "'lbforaging/")) from None
+    if task.rows != task.cols:
+        near = replace(task, cols=task.rows).spec.name
+        raise UserError(
+            f"task: 'lbforaging/{variant}' is not square, which the package's own checks do not survive; "
+            f"use 'lbf/{variant}' or '{near.replace('lbf/', 'lbforaging/')}'"
+        )
+    if task.lighter:
+        near = replace(task, lighter=False).spec.name.replace("lbf/", "lbforaging/")
+        raise UserError(f"task: the package has no rules '-v2' any more; use 'lbf/{variant}' or '{near}'")
+    return LBForaging(task)

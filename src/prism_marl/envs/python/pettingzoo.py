@@ -1,0 +1,221 @@
+"""Any PettingZoo environment that offers ``parallel_env``, also your own: ``pettingzoo/<module>[?name=value&...]``.
+
+Agents keep their place for a whole episode, in the order of ``possible_agents``. One that has ended observes zeros and
+may only choose action 0, which then means nothing and is not passed on. Shorter observations are padded with zeros,
+smaller action sets with actions that are never legal, shorter action vectors with numbers that are ignored.
+"""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prism_marl.envs.base import require
+from prism_marl.envs.python.actions import read_actions
+from prism_marl.envs.python.base import observation, outcome
+from prism_marl.envs.settings import read_settings, with_setting
+from prism_marl.errors import UserError
+from prism_marl.scene import Scene
+from prism_marl.types import EnvSpec, Observation, Step
+
+LONGEST = 100_000  # steps; an episode is stored whole
+MASK, INSIDE = "action_mask", "observation"  # keys of a dict observation
+
+
+class PettingZoo:
+    """A parallel environment as one team."""
+
+    def __init__(self, name: str, env: Any, horizon: int | None = None, *, joint: bool = False):
+        self.env, self._spaces = env, require("gymnasium.spaces", "pettingzoo")
+        self.agents: list[Any] = list(getattr(env, "possible_agents", None) or ())
+        if not self.agents:
+            raise UserError(f"task: '{name}' does not say who plays; give its environment a list 'possible_agents'")
+        self._views = {agent: self._view(name, agent) for agent in self.agents}
+        self._actions = read_actions(name, self.agents, env, self._spaces)
+        self._sizes = self._actions.sizes
+        self._living: list[Any] = []
+        self._clock = 0
+        self.env.reset(seed=0)
+        state = None if joint else self._state()
+        size = max(self._spaces.flatdim(view) for view in self._views.values())
+        version = require("pettingzoo", "pettingzoo").__version__
+        self.spec = EnvSpec(
+            name=name,
+            agents=len(self.agents),
+            observation=size,
+            state=size * len(self.agents) if state is None else state.size,
+            actions=max(self._sizes),
+            roles=len(self.agents),
+            horizon=_horizon(name, env, horizon),
+            kind=self._actions.kind,
+            version=f"{self._metadata().get('name', type(env).__name__)}, pettingzoo {version}",
+            state_is_joint=state is None,
+        )
+
+    def reset(self, seed: int) -> Observation:
+        observed, infos = self.env.reset(seed=seed)
+        self._clock, self._living = 0, list(self.env.agents)
+        return self._observation(observed, infos, set(self._living))
+
+    def step(self, action: np.ndarray) -> Step:
+        """Rewards of all agents are added up; the episode goes on while anybody plays and the clock has not run out."""
+        chosen = {
+            agent: self._actions.passed_on(place, action[place])
+            for place, agent in enumerate(self.agents)
+            if agent in self._living
+        }
+        observed, rewards, ends, cuts, infos = self.env.step(chosen)
+        cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
+        self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
+        terminated = not self._living and not cut  # whoever is cut off at the end could have gone on
+        truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
+        obs = self._observation(observed, infos, {*self._living, *cut})
+        return outcome(obs, float(sum(rewards.values())), terminated=terminated, truncated=truncated)
+
+    def scene(self) -> Scene | None:
+        """Whatever the environment's own ``scene()`` draws, where it has one."""
+        draw = getattr(getattr(self.env, "unwrapped", self.env), "scene", None)
+        return draw() if draw else None
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], seeing: set[Any]) -> Observation:
+        local = np.zeros((self.spec.agents, self.spec.observation), np.float32)
+        avail = np.zeros((self.spec.agents, self.spec.actions), bool)
+        for place, agent in enumerate(self.agents):
+            if agent not in seeing or agent not in observed:
+                avail[place, : 1 if self.spec.kind == "discrete" else None] = True
+                continue
+            seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
+            if isinstance(seen, dict) and MASK in seen:
+                mask = seen[MASK]
+                seen = seen[INSIDE] if set(seen) == {MASK, INSIDE} else {k: v for k, v in seen.items() if k != MASK}
+            flat = np.asarray(self._spaces.flatten(self._views[agent], seen), np.float32)
+            local[place, : flat.size] = flat
+            if self.spec.kind == "continuous":
+                avail[place] = True
+            else:
+                avail[place, : self._sizes[place]] = True if mask is None else np.asarray(mask, bool)
+            if not avail[place].any():
+                raise UserError(
+                    f"task: '{self.spec.name}' leaves agent '{agent}' no legal action at step {self._clock}; "
+                    "let its action_mask allow one",
+                    code=1,
+                )
+        return observation(local, avail, None if self.spec.state_is_joint else self._same_state())
+
+    def _state(self) -> np.ndarray | None:
+        """The environment's own state, or None where it has none."""
+        try:
+            return np.asarray(self.env.state(), np.float32).reshape(-1)
+        except Exception:  # not offered, or offered and broken: wrappers differ in what they raise
+            return None
+
+    def _same_state(self) -> np.ndarray:
+        state = self._state()
+        if state is None or state.size != self.spec.state:
+            found = "fails" if state is None else f"has {state.size} numbers"
+            raise UserError(
+                f"task: state() of '{self.spec.name}' gave {self.spec.state} numbers at first and {found} at step "
+                f"{self._clock}; use the joint observation instead: {with_setting(self.spec.name, 'state=joint')}",
+                code=1,
+            )
+        return state
+
+    def _view(self, name: str, agent: Any) -> Any:
+        """The space of what an agent sees, without its action mask."""
+        space = self.env.observation_space(agent)
+        if isinstance(space, self._spaces.Dict) and MASK in space.spaces:
+            rest = {key: part for key, part in space.spaces.items() if key != MASK}
+            space = rest[INSIDE] if set(rest) == {INSIDE} else self._spaces.Dict(rest)
+        if not space.is_np_flattenable:
+            raise UserError(
+                f"task: '{name}' shows agent '{agent}' a {type(space).__name__} space, which has no fixed length; "
+                "wrap the environment so that it shows a Box"
+            )
+        return space
+
+    def _metadata(self) -> dict[str, Any]:
+        return getattr(self.env, "metadata", None) or {}
+
+
+def foreign_module(task: str) -> str | None:
+    """The module behind a task, where it is neither ours nor PettingZoo's own."""
+    family, _, variant = task.partition("/")
+    path = variant.partition("?")[0]
+    return path if family == "pettingzoo" and not path.startswith("pettingzoo.") else None
+
+
+def make_pettingzoo(variant: str) -> PettingZoo:
+    """Build ``pettingzoo/<module>[?name=value&...]``.
+
+    ``horizon`` (steps until the clock runs out) and ``state=joint`` are ours, other names go to ``parallel_env``.
+    """
+    name = f"pettingzoo/{variant}"
+    path, _, query = variant.partition("?")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
+        raise UserError(
+            f"task: '{name}' must name a module with parallel_env, such as "
+            "'pettingzoo/pettingzoo.butterfly.knights_archers_zombies_v11?max_cycles=200'"
+        )
+    settings = read_settings(name, query)
+    horizon = settings.pop("horizon", None)
+    if horizon is not None and not (type(horizon) is int and 1 <= horizon <= LONGEST):
+        raise UserError(f"task: horizon of '{name}' must be a whole number from 1 to {LONGEST}, such as horizon=200")
+    state = settings.pop("state", None)
+    if state not in (None, "joint"):
+        raise UserError(f"task: state of '{name}' can only be 'joint'; leave it out to use the environment's own")
+    make = getattr(_module(name, path), "parallel_env", None)
+    if not callable(make):
+        raise UserError(
+            f"task: module '{path}' has no parallel_env; add a function of that name that returns a ParallelEnv"
+        )
+    try:
+        env = make(**settings)
+    except (TypeError, ValueError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"task: parallel_env of '{name}' refuses its settings ({reason}); change what follows '?'"
+        ) from error
+    return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint")
+
+
+def _module(name: str, path: str) -> Any:
+    """Import a module; the current folder is searched last, as ``python`` itself would search it."""
+    require("pettingzoo", "pettingzoo")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        if path == missing or path.startswith(f"{missing}."):
+            raise UserError(
+                f"task: '{name}' names a module that is not there ('{missing}'); "
+                "install it or run from the folder that holds it"
+            ) from None
+        raise UserError(
+            f"task: '{name}' needs the module '{missing}', which is not installed: pip install {missing.split('.')[0]}"
+        ) from None
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"task: importing '{path}' ends in {type(error).__name__} ({reason}); make `python -c 'import {path}'` work"
+        ) from error
+
+
+def _horizon(name: str, env: Any, asked: int | None) -> int:
+    """Steps until the clock runs out: as asked for, or as the environment says under the name ``max_cycles``."""
+    inner = getattr(env, "unwrapped", env)
+    told = [(getattr(env, "metadata", None) or {}).get("max_cycles")]
+    told += [getattr(place, "max_cycles", None) for place in (env, inner)]
+    found = next((value for value in (asked, *told) if value is not None), None)
+    if not isinstance(found, int | np.integer) or not 1 <= found <= LONGEST:
+        better = with_setting(name, "horizon=200")
+        raise UserError(f"task: '{name}' does not say how long an episode may last; write {better}")
+    return int(found)

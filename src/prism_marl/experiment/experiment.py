@@ -1,0 +1,149 @@
+"""One experiment: everything that decides its numbers, as frozen data that goes to JSON and comes back."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prism_marl import sharing
+from prism_marl.envs import describe
+from prism_marl.errors import UserError, nearest
+from prism_marl.experiment import config
+from prism_marl.files import parse_object
+from prism_marl.learners import LEARNERS, MATD3, QMix
+from prism_marl.sharing import Sharing
+
+FORMAT = 1  # of config.json; raised when old folders can no longer be continued
+MOST_ROWS = 100_000  # evaluations of all seeds together: some 50 MB in each file of rows
+LARGEST = {int: 2**31 - 1, float: 3.4e38}  # what the compiled program can hold
+
+
+@dataclass(frozen=True)
+class Net:
+    """Size of the agent network."""
+
+    width: int = 64  # hidden units
+
+
+@dataclass(frozen=True)
+class Run:
+    """How long, how often, how many."""
+
+    steps: int = 3_000_000  # environment steps for each seed
+    seeds: int = 1  # independent runs, trained side by side in one program
+    seed: int = 0  # the first of them; the others follow
+    envs: int = 1  # episodes collected side by side; the ratio of updates to episodes stays
+    eval_every: int = 50_000  # environment steps between evaluations
+    eval_episodes: int = 100  # greedy episodes for each evaluation
+    save_every: int = 1  # evaluations for each checkpoint; there is always one at the end and at Ctrl-C
+    patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
+
+    @property
+    def evaluations(self) -> int:
+        """Number 0 is before training, number k at k times ``eval_every`` steps, the last at the end."""
+        return math.ceil(self.steps / self.eval_every) + 1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A task, a sharing method, a learner, a network and a schedule."""
+
+    task: str
+    sharing: Sharing
+    learner: QMix | MATD3
+    network: Net = Net()
+    run: Run = Run()
+
+    def validate(self) -> None:
+        """Fail before anything is compiled or written."""
+        spec = describe(self.task)
+        checks = [
+            ("network.width", self.network.width, 1, 16384),
+            ("run.steps", self.run.steps, 1, 2 * 10**9),
+            ("run.seeds", self.run.seeds, 1, 4096),
+            ("run.seed", self.run.seed, 0, 2**31 - 1),
+            ("run.envs", self.run.envs, 1, 65536),
+            ("run.eval_every", self.run.eval_every, 1, 2 * 10**9),
+            ("run.eval_episodes", self.run.eval_episodes, 1, 10**6),
+            ("run.save_every", self.run.save_every, 1, 10**9),
+            ("run.patience", self.run.patience, 0, 10**6),
+        ]
+        for path, value, low, high in checks:
+            if not low <= value <= high:
+                near = min(max(value, low), high)
+                raise UserError(f"{path}: {value} is outside {low} to {high}; the nearest valid value is {near}")
+        if self.run.evaluations * self.run.seeds > MOST_ROWS:
+            near = math.ceil(self.run.steps / max(MOST_ROWS // self.run.seeds - 1, 1))
+            raise UserError(
+                f"run.eval_every: {self.run.eval_every} makes {self.run.evaluations:,} evaluations of {self.run.seeds} "
+                f"seeds, and a run folder takes {MOST_ROWS:,} rows; the nearest valid value is {near}"
+            )
+        for path, value, _ in config.options(self):
+            if type(value) in LARGEST and abs(value) > LARGEST[type(value)]:
+                raise UserError(f"{path}: {value} is too large; training counts in 32 bits")
+        self.sharing.validate()
+        self.learner.validate(spec, self.run.envs)
+        identities = self.sharing.identities(spec.agents, spec.roles)
+        if self.sharing.by_role() and identities < 2:
+            raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")
+
+    def to_json(self) -> str:
+        """Readable, stable text."""
+        return json.dumps({"format": FORMAT, **config.to_dict(self)}, indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> "Experiment":
+        """Rebuild from ``to_json``; every wrong field is named."""
+        try:
+            data = parse_object(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"config.json: this is not JSON ({type(error).__name__}); restore it or use a new folder"
+            ) from None
+        if not isinstance(data, dict):
+            raise UserError("config.json: expected an object with fields")
+        found = data.pop("format", None)
+        if found != FORMAT:
+            raise UserError(
+                f"config.json: format {found!r} cannot be read by this version (it reads {FORMAT}); use a new folder"
+            )
+        return Experiment(
+            task=config.coerce(data.pop("task", None), str, "task"),
+            sharing=_tagged(data.pop("sharing", None), "sharing", "method", sharing.METHODS),
+            learner=_tagged(data.pop("learner", None), "learner", "algorithm", LEARNERS),
+            network=config.from_dict(Net, data.pop("network", {}), "network"),
+            run=config.from_dict(Run, data.pop("run", {}), "run"),
+            **_nothing_left(data),
+        )
+
+    def folder(self, root: Path) -> Path:
+        """Equal experiments share a folder, different ones never do."""
+        digest = hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+        return root / self.task.replace("/", "-") / f"{self.sharing.method}-{digest}"
+
+    def with_option(self, path: str, text: str) -> "Experiment":
+        """A copy with one field replaced by a command-line word."""
+        return config.override(self, path, text)
+
+    def changed(self, **fields: Any) -> "Experiment":
+        """A copy with some parts replaced."""
+        return dataclasses.replace(self, **fields)
+
+
+def _tagged(data: Any, path: str, tag: str, known: dict[str, Any]) -> Any:
+    """Pick the class by the tag inside the object, then read the rest of the fields into it."""
+    if not isinstance(data, dict) or not isinstance(data.get(tag), str):
+        raise UserError(f"{path}.{tag}: this field is missing; {nearest('', known)}")
+    if data[tag] not in known:
+        raise UserError(f"{path}.{tag}: there is no '{data[tag]}'; {nearest(data[tag], known)}")
+    return config.from_dict(known[data[tag]], data, path)
+
+
+def _nothing_left(data: dict[str, Any]) -> dict[str, Any]:
+    for name in data:
+        known = [field.name for field in dataclasses.fields(Experiment)]
+        raise UserError(f"{name}: there is no such field; {nearest(name, known)}")
+    return {}

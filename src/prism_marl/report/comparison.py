@@ -1,0 +1,88 @@
+"""What only several runs together show: who beats whom, and what a comparison lacks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from prism_marl.report import stats
+from prism_marl.report.figures import method_style
+from prism_marl.report.load import Run, on_common_grid
+
+MATRIX_RUNS = 16  # all methods of this package, once; a larger table is no longer read
+
+
+def tasks_of(runs: Sequence[Run]) -> list[str]:
+    """The tasks in the order of first appearance."""
+    return list(dict.fromkeys(run.task for run in runs))
+
+
+def improvement_tables(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each task with two runs or more: the chance that the run of a row beats the run of a column.
+
+    ``table[i][j]`` is [chance, low, high] on the final return, None on the diagonal; ``runs`` are places in the list
+    given, highest first, and at most ``MATRIX_RUNS``. One half of the table is computed: the chance of the other side
+    is one minus it, ties counting half.
+    """
+    tables = []
+    for task in tasks_of(runs):
+        finals = {
+            index: final for index, run in enumerate(runs) if run.task == task and (final := _final(run)) is not None
+        }
+        if len(finals) < 2:
+            continue
+        order = sorted(finals, key=lambda index: -stats.interquartile_mean(finals[index]))[:MATRIX_RUNS]
+        table: list[list[Any]] = [[None] * len(order) for _ in order]
+        for row, ours in enumerate(order):
+            for column in range(row):
+                chance, low, high = stats.improvement_interval(finals[ours], finals[order[column]], seed=0)
+                table[row][column] = [chance, low, high]
+                table[column][row] = [1 - chance, 1 - high, 1 - low]
+        tables.append({"task": task, "runs": order, "of": len(finals), "table": table})
+    return tables
+
+
+def _final(run: Run) -> Any:
+    curves = on_common_grid(run.evaluations, "return")
+    return None if curves is None else stats.final_evaluation(curves.values)
+
+
+def missing(
+    runs: Sequence[Run], labels: Sequence[str], notes: Sequence[Sequence[str]], empty: Sequence[str]
+) -> list[dict[str, Any]]:
+    """What a reader should know before trusting the page, as {who, what} with the same words gathered."""
+    found = [{"who": "The comparison", "what": what} for what in _gaps(runs, empty)]
+    for run, label, said in zip(runs, labels, notes, strict=True):
+        found += [{"who": f"{label} on {run.task}, folder {run.name}", "what": what} for what in said]
+    gathered: dict[str, list[str]] = {}
+    for note in found:
+        gathered.setdefault(note["what"], []).append(note["who"])
+    return [{"what": what, "who": who} for what, who in gathered.items()]
+
+
+def _gaps(runs: Sequence[Run], empty: Sequence[str]) -> list[str]:
+    """Folders without a run, methods that one task has and another has not, and unequal numbers of seeds and steps."""
+    gaps = [f"The folder {folder} holds no run: its experiment never wrote a file." for folder in empty]
+    if not runs:
+        gaps.append("There are no runs, so there is nothing to draw.")
+    methods = list(dict.fromkeys(run.method for run in runs))
+    for task in tasks_of(runs):
+        members = [run for run in runs if run.task == task]
+        lacking = [
+            method_style(m).label for m in methods if m not in {run.method for run in members if run.evaluations}
+        ]
+        if lacking and len(methods) > 1:
+            gaps.append(f"{task} has no evaluations of {', '.join(lacking)}.")
+        seeds = {len(run.evaluations) for run in members if run.evaluations}
+        if len(seeds) > 1:
+            gaps.append(
+                f"On {task} runs have {min(seeds)} to {max(seeds)} seeds: intervals of few seeds are too narrow."
+            )
+        gaps += _unequal_lengths(task, members)
+    return gaps
+
+
+def _unequal_lengths(task: str, members: Sequence[Run]) -> list[str]:
+    """Final returns taken at very different steps do not compare."""
+    ends = [min(curve.steps[-1] for curve in run.evaluations) for run in members if run.evaluations]
+    if not ends or min(ends) >= 0.9 * max(ends):
+        return []
+    return [f"On {task} runs end between step {min(ends):,.0f} and {max(ends):,.0f}: their finals are not of one age."]

@@ -1,0 +1,268 @@
+"""Run folders to arrays. Keeps whatever is good and says in plain English what is missing.
+
+Nothing here raises for a damaged file: a run killed in the middle of a row is still worth looking at.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prism_marl.errors import UserError
+from prism_marl.files import LARGEST_ROWS, StrangeFileError, number, read_text
+from prism_marl.runs.rows import BOOKKEEPING
+from prism_marl.runs.run_files import (
+    FloatArray,
+    FootprintRow,
+    Replay,
+    Spectra,
+    evenly_spaced,
+    load_footprint,
+    load_replays,
+    load_spectra,
+    read_json,
+)
+
+_BEFORE_A_RUN = {".lock", "log.txt"}  # what a folder may hold whose experiment failed before it began
+
+
+@dataclass(frozen=True)
+class SeedCurve:
+    """Everything one seed wrote to one file, by rising step."""
+
+    seed: int
+    steps: FloatArray  # [n]
+    metrics: dict[str, FloatArray]  # each [n]; NaN where a row has no such number
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric of all seeds on one grid of steps."""
+
+    steps: FloatArray  # [g]
+    values: FloatArray  # [seeds, g]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder."""
+
+    name: str
+    task: str
+    method: str
+    config: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    evaluations: tuple[SeedCurve, ...] = ()
+    training: tuple[SeedCurve, ...] = ()
+    timing: dict[str, FloatArray] = field(default_factory=dict)
+    spectra: Spectra | None = None
+    replays: tuple[Replay, ...] = ()
+    replays_unread: int = 0  # files beyond the limit that was asked for
+    footprint: tuple[FootprintRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find_runs(path: Path, *, allow_none: bool = False) -> list[Path]:
+    """The run folders at or below ``path``: those that hold a ``config.json`` or an ``eval.jsonl``."""
+    path = Path(path)
+    if not path.is_dir():
+        raise UserError(f"there is no folder {path}: give a run folder, or a folder of runs")
+    found = {marker.parent for name in ("config.json", "eval.jsonl") for marker in path.rglob(name)}
+    if not found and not allow_none:
+        raise UserError(f"no runs in {path}: a run folder holds config.json and eval.jsonl")
+    # A folder inside a run (an exported policy, say) may hold a config.json of its own: it is no run.
+    return sorted(folder for folder in found if not found.intersection(folder.parents))
+
+
+def empty_folders(path: Path, runs: Iterable[Path]) -> list[Path]:
+    """Folders at or below ``path``, outside of runs, in which an experiment was to be and never wrote a row."""
+    inside = set(runs)
+    found = [Path(folder) for folder, below, files in os.walk(path) if not below and not set(files) - _BEFORE_A_RUN]
+    return sorted(folder for folder in found if folder not in inside and not inside.intersection(folder.parents))
+
+
+def load_runs(paths: Iterable[Path]) -> list[Run]:
+    """Every run at or below the given folders, each once, in the order given."""
+    folders = [folder for path in paths for folder in find_runs(path)]
+    return [load_run(folder) for folder in dict.fromkeys(folders)]
+
+
+def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) -> Run:
+    """One run folder; at most so many evenly spaced spectra and so many replays are read."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no run folder {folder}")
+    notes: list[str] = []
+    config = _object(read_json(folder / "config.json", folder, notes), "config.json", notes)
+    evaluations = _seed_curves(_read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
+    sharing = config.get("sharing")
+    replays, unread = load_replays(folder / "replays", notes, replay_limit)
+    run = Run(
+        name=folder.resolve().name,
+        task=str(config.get("task", "unknown task")),
+        method=str(sharing.get("method", "unknown")) if isinstance(sharing, dict) else "unknown",
+        config=config,
+        machine=_object(read_json(folder / "machine.json", folder, notes), "machine.json", notes),
+        evaluations=evaluations,
+        training=_seed_curves(_read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
+        timing=_columns(_read_rows(folder / "timing.jsonl", notes)),
+        spectra=load_spectra(folder / "spectra", [curve.steps for curve in evaluations], spectra_limit, notes),
+        replays=replays,
+        replays_unread=unread,
+        footprint=load_footprint(folder / "footprint.json", notes),
+    )
+    notes.extend(_completeness(run))
+    return Run(**{**run.__dict__, "notes": tuple(notes)})
+
+
+def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
+    """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None if there are none.
+
+    The grid is the union of the steps of all seeds, cut to the range that every seed covers: each point has
+    a value of every seed, no seed is extrapolated, and the set of seeds never changes along the curve (an
+    average over survivors would flatter). The union is thinned to ``points``, by default as many as the
+    longest seed has.
+    """
+    kept = []
+    for curve in curves:
+        good = np.isfinite(curve.metrics.get(metric, np.full(curve.steps.shape, np.nan)))
+        if good.any():
+            kept.append((curve.seed, curve.steps[good], curve.metrics[metric][good]))
+    if not kept:
+        return None
+    first, last = max(steps[0] for _, steps, _ in kept), min(steps[-1] for _, steps, _ in kept)
+    union = np.unique(np.concatenate([steps for _, steps, _ in kept]))
+    grid = union[(union >= first) & (union <= last)]
+    if grid.size == 0:
+        return None
+    grid = grid[evenly_spaced(grid.size, points or max(steps.size for _, steps, _ in kept))]
+    values = np.stack([np.interp(grid, steps, values) for _, steps, values in kept])
+    return Curves(grid, values, tuple(seed for seed, _, _ in kept))
+
+
+def metric_names(curves: Sequence[SeedCurve]) -> list[str]:
+    """Every metric that at least one seed wrote, in the order of first appearance."""
+    return list(dict.fromkeys(name for curve in curves for name in curve.metrics))
+
+
+def flat_settings(value: Any, prefix: str = "") -> list[list[str]]:
+    """Nested settings as [dotted name, text] rows."""
+    if isinstance(value, Mapping) and prefix.count(".") < 6:
+        inner = [(f"{prefix}.{key}" if prefix else str(key), one) for key, one in value.items()]
+        rows = [row for name, one in inner for row in flat_settings(one, name)]
+        return rows or ([[prefix, "none"]] if prefix else [])
+    text = value if isinstance(value, str) else json.dumps(value)
+    return [[prefix, text[:300]]]
+
+
+def _object(value: Any, name: str, notes: list[str]) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        notes.append(f"{name} does not hold a JSON object and was left out.")
+    return value if isinstance(value, dict) else {}
+
+
+def _read_rows(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """The good rows of a JSONL file."""
+    try:
+        lines = read_text(path, path.parent, LARGEST_ROWS, errors="replace").splitlines()
+    except StrangeFileError as error:
+        notes.append(f"{path.name} {error} and was left out.")
+        return []
+    except OSError:
+        notes.append(f"{path.name} is missing.")
+        return []
+    rows, bad = [], []
+    for index, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad.append(index)
+    if bad == [len(lines) - 1]:
+        notes.append(f"The last row of {path.name} is half-written and was left out.")
+    elif bad:
+        notes.append(f"{len(bad)} of {len(lines)} rows of {path.name} cannot be read and were left out.")
+    return rows
+
+
+def _seed_curves(rows: list[dict[str, Any]], name: str, notes: list[str]) -> tuple[SeedCurve, ...]:
+    """Rows by seed. A resumed run repeats an evaluation: the later row wins."""
+    by_seed: dict[int, dict[Any, tuple[float, dict[str, Any]]]] = {}
+    bad = 0
+    for row in rows:
+        seed, step = number(row.get("seed")), number(row.get("step"))
+        if not (math.isfinite(seed) and math.isfinite(step)):
+            bad += 1
+            continue
+        evaluation = number(row.get("evaluation"))
+        key = step if math.isnan(evaluation) else ("evaluation", evaluation)
+        by_seed.setdefault(int(seed), {})[key] = (step, row)
+    if bad:
+        notes.append(f"{bad} rows of {name} have no seed or no step and were left out.")
+    curves = []
+    for seed, table in sorted(by_seed.items()):
+        ordered = list(dict(sorted(table.values(), key=lambda pair: pair[0])).items())  # one row per step
+        steps = np.array([step for step, _ in ordered])
+        curves.append(SeedCurve(seed, steps, _columns([row for _, row in ordered], skip=BOOKKEEPING)))
+    return tuple(curves)
+
+
+def _columns(rows: list[dict[str, Any]], skip: Sequence[str] = ()) -> dict[str, FloatArray]:
+    """Rows to columns; a column without a single number is dropped."""
+    names = dict.fromkeys(name for row in rows for name in row if name not in skip)
+    columns = {name: _numbers([row.get(name) for row in rows]) for name in names}
+    return {name: column for name, column in columns.items() if np.isfinite(column).any()}
+
+
+def _numbers(values: list[Any]) -> FloatArray:
+    """Each as a number, NaN where it is none; nearly always all are, and that is quick to see."""
+    if set(map(type, values)) == {float}:
+        return np.array(values)
+    return np.array([number(value) for value in values])
+
+
+def _completeness(run: Run) -> list[str]:
+    """What a reader of the curves should know before trusting them."""
+    if not run.evaluations:
+        return ["There are no evaluations, so there is no learning curve."]
+    notes = []
+    ends = {curve.seed: curve.steps[-1] for curve in run.evaluations}
+    spacing = max((np.diff(curve.steps).max() for curve in run.evaluations if curve.steps.size > 1), default=0.0)
+    settings = run.config.get("run")
+    planned = settings if isinstance(settings, dict) else {}
+    # Seeds go on until the slowest has its steps, so a seed that has its own is not short. All are evaluated at once:
+    # one with fewer evaluations has lost some, however far apart they are.
+    wanted = np.nan_to_num(number(planned.get("steps")), nan=np.inf)
+    goal = min(max(ends.values()) - 1.5 * spacing, wanted)
+    most = max(curve.steps.size for curve in run.evaluations)
+    for curve in run.evaluations:
+        seed, end = curve.seed, ends[curve.seed]
+        if end < goal or (curve.steps.size < most and end < min(max(ends.values()), wanted)):
+            notes.append(
+                f"Seed {seed} stops at step {end:,.0f} of {max(ends.values()):,.0f}; the curves end where "
+                "the shortest seed ends."
+            )
+    lost = sum(
+        int((~np.isfinite(curve.metrics["return"])).sum()) for curve in run.evaluations if "return" in curve.metrics
+    )
+    if lost:
+        notes.append(f"{lost} evaluations have no finite return and are bridged by their neighbours.")
+    dropped = np.nansum(run.timing.get("dropped", 0.0))
+    if dropped > 0:
+        notes.append(f"{dropped:,.0f} episodes were dropped because their game died or hung.")
+    if len(ends) < number(planned.get("seeds")):
+        notes.append(f"{len(ends)} of {planned['seeds']} seeds have rows.")
+    if max(ends.values()) < 0.99 * number(planned.get("steps")):
+        notes.append(f"The run is not finished: step {max(ends.values()):,.0f} of {planned['steps']:,}.")
+    return notes

@@ -1,0 +1,159 @@
+"""Self-contained HTML from run folders: no network, no server, opens from a file.
+
+``write_report`` makes one file. ``write_page`` makes a folder: the same file as ``index.html``, and every figure as
+PNG and PDF beside it. Data travels as JSON inside the page and reaches the screen as text, never as markup, so a
+hostile run name stays a name. The content policy admits only the page's own script and style, by their hashes.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import math
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prism_marl.errors import UserError
+from prism_marl.report.figures import method_style
+from prism_marl.report.load import Run
+from prism_marl.report.page_data import Study, load_study, page_data
+from prism_marl.report.page_figures import planned_figures, write_figures
+
+SCRIPTS = ("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "sections.js", "page.js")
+GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of ours is known again
+
+
+def write_report(runs: Sequence[Path], out: Path, title: str | None = None) -> Path:
+    """Write one file for all runs at or below the given folders; ``out`` appears whole or not at all."""
+    return _write_whole(Path(out), render_page(load_study(runs), title))
+
+
+def write_page(runs: Sequence[Path], folder: Path, title: str | None = None) -> Path:
+    """Write ``folder/index.html`` and ``folder/figures``; figures of an earlier page that are no more go away."""
+    folder = Path(folder)
+    index = folder / "index.html"
+    _refuse_strangers(folder, index)
+    study = load_study(runs)
+    figures = planned_figures(study.runs, study.improvement)
+    written = write_figures(figures, folder / "figures")
+    for stale in set((folder / "figures").glob("*.p[nd][gf]")) - set(written):
+        stale.unlink()
+    return _write_whole(index, render_page(study, title, {key: f"figures/{stem}" for key, stem, _ in figures}))
+
+
+def _refuse_strangers(folder: Path, index: Path) -> None:
+    """Nothing that is not ours is overwritten, and nothing in a folder that is not ours is taken away."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder}: this is a file; give a folder, or a name that ends with .html for one file")
+    ours = index.is_file() and GENERATOR in index.read_text(encoding="utf-8", errors="replace")[:4000]
+    if not ours and (index.exists() or (folder / "figures").exists()):
+        raise UserError(f"--out {folder}: this folder holds an index.html or figures of something else; give another")
+
+
+def _write_whole(out: Path, text: str) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.{os.getpid()}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.write(text)
+        Path(name).chmod(0o644)  # mkstemp hides the file from others; a report is there to be shown
+        Path(name).replace(out)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return out
+
+
+def render_page(study: Study, title: str | None = None, figures: Mapping[str, str] | None = None) -> str:
+    """The whole page as text; the same runs give the same text. ``figures`` are files to link to, without suffix."""
+    folder = resources.files("prism_marl.report") / "assets"
+    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style = (folder / "style.css").read_text(encoding="utf-8")
+    data = page_data(study, figures or {})
+    parts = {
+        "title": html.escape(title or _default_title(study.runs)),
+        "lede": html.escape(_lede(study.runs, data)),
+        "generator": GENERATOR,
+        "style": style,
+        "style_hash": _digest(style),
+        "script": script,
+        "script_hash": _digest(script),
+        "data": _script_safe_json(data),
+    }
+    template = (folder / "template.html").read_text(encoding="utf-8")
+    # One pass: a title that spells a placeholder is not expanded again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _default_title(runs: Sequence[Run]) -> str:
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    labels = list(dict.fromkeys(method_style(run.method).label for run in runs))
+    if not runs:
+        return "No runs"
+    what = labels[0] if len(labels) == 1 else f"{len(labels)} sharing methods"
+    return f"{what} on {tasks[0] if len(tasks) == 1 else f'{len(tasks)} tasks'}"
+
+
+def _lede(runs: Sequence[Run], data: Mapping[str, Any]) -> str:
+    """The result in one or two sentences, readable without JavaScript: who ends highest, and Prism beside it."""
+    if not runs:
+        return "The folders hold no runs yet."
+    shown = data["runs"][data["headline"]]
+    if shown["scores"] is None:
+        return "No evaluation has been written yet."
+    if len(data["winners"]) > 1:
+        return _many_tasks(data["winners"])
+    rivals = [run for run in data["runs"] if run["task"] == shown["task"] and run["scores"]]
+    best = max(rivals, key=lambda run: run["scores"]["final"][0])
+    ends = "ends highest with a return of" if len(rivals) > 1 else "ends at a return of"
+    text = (
+        f"{best['label']} {ends} {_with_interval(best)} on {best['task']} after {best['scores']['steps']:,.0f} steps."
+    )
+    return text if shown is best else f"{text} {shown['label']} ends at {_with_interval(shown)}."
+
+
+def _many_tasks(winners: Sequence[str]) -> str:
+    """How often each method ends highest."""
+    often = Counter(winners).most_common(3)
+    told = ", ".join(f"{name} on {count}" for name, count in often)
+    return f"Of {len(winners)} tasks with several methods, the highest interquartile mean belongs to {told}."
+
+
+def _with_interval(run: Mapping[str, Any]) -> str:
+    value, low, high = run["scores"]["final"]
+    if run["seeds"] == 1:
+        return f"{value:.3g} (one seed, so no interval)"
+    return f"{value:.3g} (interquartile mean of {run['seeds']} seeds, 95% interval {low:.3g} to {high:.3g})"
+
+
+def _script_safe_json(value: Any) -> str:
+    """JSON that cannot end its script element or open a comment: ``<``, ``>`` and ``&`` are escapes, all is ASCII."""
+    text = json.dumps(_plain(value), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays to lists, floats to five significant digits (whole numbers to all), NaN and infinity to null."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.5g}")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

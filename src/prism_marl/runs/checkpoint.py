@@ -1,0 +1,202 @@
+"""The whole training state in one file: safetensors with a checksum, written under a temporary name and renamed.
+
+The checksum covers the arrays, the notes, the number of the checkpoint and whose it is, so that a file which was put in
+place of another is noticed as surely as a damaged one.
+"""
+
+from prism_marl.files import write_atomically
+from prism_marl.training.state import PartialArray
+import contextlib
+import hashlib
+import json
+import math
+import operator
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from prism_marl.errors import UserError
+from prism_marl.files import check_plain
+
+FORMAT = "3"
+KEEP = 2  # the newest and the one before: a damaged file never costs the run
+
+State = TypeVar("State")
+
+
+
+
+class Writer:
+    """Writes checkpoints of one owner while training goes on: arrays are hashed and written in a thread."""
+
+    def __init__(self, folder: Path, owner: str = ""):
+        self.folder, self.owner = folder, owner
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._pending: Future[Path] | None = None
+
+    def save(self, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> None:
+        """Returns once the write before this one has finished; nobody may change the arrays afterwards."""
+        self.wait()
+        self._pending = self._pool.submit(save, self.folder, number, tensors, notes, self.owner)
+
+    def wait(self) -> None:
+        """Until the last write is on the disk; a failed one raises here."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Finish what was begun, also when training has failed: nobody else may use the folder before that."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+
+def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any], owner: str = "") -> Path:
+    """Write checkpoint ``number`` of an owner and drop all but the newest ``KEEP``."""
+    written = json.dumps({"number": number, "owner": owner, "notes": notes})
+    metadata = {"format": FORMAT, "digest": _digest(tensors, written), "content": written}
+    path = folder / f"{number:08d}.safetensors"
+    write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
+    for old in paths(folder)[KEEP:]:
+        with contextlib.suppress(OSError):  # the new one is safe; an old one that stays costs room, no more
+            old.unlink(missing_ok=True)
+    return path
+
+
+def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
+    """Equal content gives equal bytes; safetensors itself writes its metadata in a random order."""
+    content = bytearray(safetensors.numpy.save(tensors, metadata=metadata))
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(metadata.items()))
+    content[8 : 8 + size] = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+    return bytes(content)
+
+
+def paths(folder: Path) -> list[Path]:
+    """Checkpoints, newest first."""
+    return sorted(
+        (p for p in folder.glob("*.safetensors") if p.stem.isdecimal()), key=lambda p: int(p.stem), reverse=True
+    )
+
+
+def load_newest(
+    folder: Path, like: State, owner: str = "", complain: Callable[[dict[str, Any]], str | None] = lambda notes: None
+) -> tuple[State, dict[str, Any], list[str]] | None:
+    """The newest checkpoint that is whole, its notes, and a sentence for each one that was passed over.
+
+    ``complain`` looks at the notes and says what else speaks against a checkpoint, or nothing.
+    """
+    complaints: list[str] = []
+    for path in paths(folder):
+        try:
+            state, notes = load(path, like, owner)
+        except UserError as error:
+            complaints.append(str(error))
+            continue
+        complaint = complain(notes)
+        if complaint is None:
+            return state, notes, complaints
+        complaints.append(f"checkpoint {path.name} cannot be continued: {complaint}")
+    if complaints:
+        raise UserError(f"{complaints[0]}; no other checkpoint in {folder} can be used: start in a new folder", code=1)
+    return None
+
+
+def load(path: Path, like: State, owner: str = "") -> tuple[State, dict[str, Any]]:
+    """Read one checkpoint of an owner into the structure of ``like`` (arrays or shapes)."""
+    try:
+        with safetensors.safe_open(check_plain(path, path.parent.parent), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
+        raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
+    if metadata.get("format") != FORMAT:
+        raise UserError(
+            f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
+        )
+    written = metadata.get("content", "")
+    if metadata.get("digest") != _digest(tensors, written):
+        raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
+    try:
+        number, whose, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
+        name = f"{number:08d}"
+    except (ValueError, RecursionError, TypeError, KeyError):
+        raise UserError(f"checkpoint {path.name} does not say whose it is", code=1) from None
+    if name != path.stem:
+        raise UserError(f"checkpoint {path.name} was written as number {name} and renamed", code=1)
+    if whose != owner:
+        raise UserError(f"checkpoint {path.name} belongs to another experiment", code=1)
+    return unflatten(tensors, like, path.name), notes
+
+
+def flatten(state: Any) -> dict[str, np.ndarray]:
+    """Every array by its path; random keys as their numbers."""
+    return {_name(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State:
+    """Put arrays back; a missing, extra or differently shaped one is refused by name."""
+    expected = jax.tree_util.tree_leaves_with_path(like)
+    names = [_name(path) for path, _ in expected]
+    strange = sorted(set(tensors) ^ set(names))
+    if strange:
+        raise UserError(f"checkpoint {source} does not fit this experiment: '{strange[0]}' has no counterpart", code=1)
+    leaves = []
+    for name, (_, leaf) in zip(names, expected, strict=True):
+        value = leaf.fill(tensors[name]) if isinstance(leaf, PartialArray) else tensors[name]
+        key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        shape, dtype = (value.shape[: len(leaf.shape)], value.dtype) if key else (value.shape, value.dtype)
+        if tuple(shape) != tuple(leaf.shape) or (not key and dtype != leaf.dtype):
+            raise UserError(
+                f"checkpoint {source} does not fit this experiment: '{name}' is {dtype}{list(shape)}, "
+                f"expected {leaf.dtype}{list(leaf.shape)}",
+                code=1,
+            )
+        if isinstance(leaf, np.ndarray):  # belongs to the host, in types that a device may not know
+            leaves.append(value)
+        else:
+            leaves.append(jax.random.wrap_key_data(jnp.asarray(value)) if key else jnp.asarray(value))
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Parts of files whose writer was killed; whoever holds the folder's lock may clear them. Only names that
+    ``write_atomically`` gives, and only where it writes: somebody may train in a folder that holds other things."""
+    for part in (*folder.glob(".*.[0-9]*.tmp"), *folder.glob("*/.*.[0-9]*.tmp")):
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if isinstance(leaf, np.ndarray):
+        return leaf  # taken for this state; nobody writes into it, and a replay buffer may be most of the memory
+    return np.array(jax.device_get(leaf))  # a copy: on a CPU the original's memory is reused by the next step
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _digest(tensors: dict[str, np.ndarray], content: str) -> str:
+    digest = hashlib.blake2b(content.encode(), digest_size=16)
+    for name in sorted(tensors):
+        value = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name}:{value.dtype}:{value.shape};".encode())
+        digest.update(value.reshape(-1).view(np.uint8).data if value.size else b"")
+    return digest.hexdigest()

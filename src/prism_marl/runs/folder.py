@@ -1,0 +1,150 @@
+"""The files of a run folder besides its rows: who may write, whose experiment it is, spectra and replays."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from prism_marl import envs
+from prism_marl.runs import checkpoint
+from prism_marl.scene import Scene
+from prism_marl.errors import storage_error, UserError
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.runs.machine import describe_machine, precision
+from prism_marl.experiment.presets import method_settings
+from prism_marl.files import read_text, refuse_links_out, StrangeFileError
+from prism_marl.runs.run_files import worth_keeping
+from prism_marl.scene import scene_to_json
+from prism_marl.sharing import METHODS
+from prism_marl.sharing.footprint import footprint
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process per folder; the lock goes with the process, however it ends."""
+    try:
+        refuse_links_out(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise storage_error(error, "choose another --out") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                f"{folder} is in use by another process; wait for it or choose another --out", code=1
+            ) from None
+        yield
+
+
+def write_config(experiment: Experiment, folder: Path) -> None:
+    """A folder belongs to one experiment for good."""
+    path = folder / "config.json"
+    if path.exists():
+        if load_experiment(folder) != experiment:
+            raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
+    else:
+        checkpoint.write_atomically(path, experiment.to_json().encode())
+    for name, make in (
+        ("machine.json", lambda: describe_machine() | {"environment": envs.describe(experiment.task).version}),
+        ("footprint.json", lambda: footprints(experiment)),
+    ):
+        if not (folder / name).exists():
+            checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
+    _refuse_another_precision(folder)
+
+
+def _refuse_another_precision(folder: Path) -> None:
+    """On a GPU a run is computed in one precision from start to end. A CPU has no choice, and goes on anyway."""
+    damaged = (OSError, ValueError, AttributeError, RecursionError, StrangeFileError)
+    try:
+        began = json.loads(read_text(folder / "machine.json", folder)).get("products")
+    except damaged:  # nothing else depends on this file
+        return
+    if jax.default_backend() != "cpu" and began in ("float32", "tf32") and began != precision():
+        way = "with `train --tf32`" if began == "tf32" else "without --tf32"
+        raise UserError(
+            f"--tf32: the run in {folder} was begun with products in {began}, not {precision()}; "
+            f"continue it {way}, or choose another --out"
+        )
+
+
+def owner(folder: Path) -> str:
+    """What every checkpoint of a folder carries: a digest of the content of its config.json, however it is spaced."""
+    load_experiment(folder)
+    content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def refuse_lost_checkpoints(folder: Path) -> None:
+    """The first checkpoint is on the disk before training begins, so rows of training without one mean a loss."""
+    for name in ("train.jsonl", "timing.jsonl"):
+        path = folder / name
+        if path.exists() and path.stat().st_size:
+            raise UserError(
+                f"{folder} has rows of training but no checkpoint; put its checkpoints back or use a new folder", code=1
+            )
+
+
+def footprints(experiment: Experiment) -> list[dict[str, Any]]:
+    """What this experiment's network would cost with each method, for the page."""
+    spec, rows = envs.describe(experiment.task), []
+    for method in METHODS:
+        sharing = (
+            experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
+        )
+        learner = experiment.learner.learner(sharing, spec, experiment.network.width)
+        size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
+        rows.append(
+            {
+                "method": method,
+                "label": sharing.label,
+                "parameters": size.parameters,
+                "shared": size.shared,
+                "private": size.private,
+                "bytes": size.bytes,
+                "ratio": round(size.ratio, 6),
+            }
+        )
+    return rows
+
+
+def load_experiment(folder: Path) -> Experiment:
+    """The experiment of a run folder."""
+    path = folder / "config.json"
+    try:
+        text = read_text(path, folder)
+    except StrangeFileError as error:
+        raise UserError(f"{path} {error}; put the settings themselves in its place") from None
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
+    return Experiment.from_json(text)
+
+
+def write_replay(folder: Path, name: str, title: str, total: float, scenes: list[Scene]) -> Path:
+    """Keep an episode in the run folder, where the page finds it."""
+    path = folder / "replays" / f"{name}.json"
+    frames = [scene_to_json(scene) for scene in worth_keeping(scenes)]
+    content = {"title": title, "return": round(total, 4), "frames": frames}
+    checkpoint.write_atomically(path, json.dumps(content).encode())
+    return path
+
+
+def write_spectra(
+    folder: Path, evaluation: int, steps: list[int], found: dict[str, Any], common: dict[str, int]
+) -> None:
+    """Singular values and masks at one evaluation; ``common`` says how many of each layer everybody uses."""
+    tensors, metadata = {}, {"evaluation": str(evaluation), "steps": json.dumps(steps)}
+    for name, (values, on) in found.items():
+        tensors[f"{name}.spectrum"] = np.ascontiguousarray(values, np.float32)
+        tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
+        metadata[f"common.{name}"] = str(common[name])
+    path = folder / "spectra" / f"{evaluation:06d}.safetensors"
+    checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata))

@@ -1,0 +1,138 @@
+"""What a result was computed with, and what the machine can still hold."""
+
+from prism_marl.envs.cores import usable_cores
+import contextlib
+import importlib.util
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import equinox
+import jax
+import numpy
+import optax
+
+from prism_marl import __version__
+from prism_marl.errors import UserError
+from prism_marl.sharing.products import on_matrix_units
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions, device and commit, kept with every run."""
+    device = jax.devices()[0]
+    return {
+        "prism_marl": __version__,
+        "jax": jax.__version__,
+        "equinox": equinox.__version__,
+        "optax": optax.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": device.device_kind,
+        "platform": device.platform,
+        "cores": usable_cores(),
+        "deterministic": DETERMINISTIC in os.environ.get("XLA_FLAGS", ""),
+        "products": precision(),
+        "commit": _commit(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def precision() -> str:
+    """What the inputs of products are rounded to."""
+    return "tf32" if on_matrix_units() else "float32"
+
+
+
+
+
+
+def visible_gpus() -> list[str]:
+    """NVIDIA GPUs that a new process could train on, as CUDA_VISIBLE_DEVICES names them; found without starting JAX,
+    which would take their memory."""
+    platforms = os.environ.get("JAX_PLATFORMS", "").lower()
+    if platforms and "cuda" not in platforms and "gpu" not in platforms:
+        return []
+    if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
+        return []
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.strip() not in ("", "-1")]
+    try:
+        found = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(number) for number, _ in enumerate(found.stdout.splitlines())]
+
+
+def free_bytes() -> int | None:
+    """Free memory of the device that will train, where the system tells."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    return None
+
+
+@contextlib.contextmanager
+def full_memory_explained() -> Iterator[None]:
+    """Turns an allocation that failed, while compiling or running, into a sentence that says what to lower."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        device = jax.devices()[0].device_kind
+        raise UserError(
+            f"memory of the device ({device}) ran out; the last checkpoint is kept; "
+            "lower run.seeds, run.envs, learner.batch or learner.buffer",
+            code=1,
+        ) from None
+
+
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | None:
+    """Full float32 products on every device, as the reference implementations have them (``tf32`` lets a GPU round
+    their inputs to TF32), and programs kept between starts, in the folder that is returned: ``PRISM_MARL_CACHE`` says
+    where, empty for not. ``deterministic`` makes a GPU add up in the same order every time; a CPU does so anyway. It
+    must come before the first use of a device, which is when XLA reads its flags."""
+    if deterministic:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if tf32 else "highest")
+    folder = os.environ.get("PRISM_MARL_CACHE", _own_cache())
+    if not folder:
+        return None
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return None if "://" in folder else Path(folder)  # JAX can keep its own in a bucket
+
+
+def _own_cache() -> str:
+    """Where programs are kept unless the user says otherwise; nowhere for a user without a home, as in containers."""
+    try:
+        return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla")
+    except RuntimeError:
+        return ""
+
+
+def _commit() -> str | None:
+    """The commit of this source tree, when it is one and git is there."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

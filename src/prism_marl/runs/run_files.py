@@ -1,0 +1,216 @@
+"""The recordings inside a run folder (spectra, episodes, sizes) and how to read them.
+
+Every reader keeps what is good and appends a plain-English sentence to ``notes`` for what it left out.
+"""
+
+from prism_marl.scene import read_scene
+from prism_marl.files import number
+import dataclasses
+import json
+import math
+import tarfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from prism_marl.scene import Scene, Shape
+from prism_marl.files import check_plain, LARGEST_ROWS, LARGEST_TEXT, read_text, StrangeFileError
+
+FloatArray = NDArray[np.float64]
+
+REPLAY_FRAMES = 201  # kept of an episode: all of 200 steps
+REPLAY_SHAPES = 20_000  # kept of all its frames together, about 1 MB of a page: swimmers have hundreds of rods
+
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
+
+
+@dataclass(frozen=True)
+class LayerSpectra:
+    """What each identity leaves of a layer's singular values, over training."""
+
+    name: str
+    common: int  # the first so many directions are on for everyone
+    spectrum: NDArray[np.float32]  # [evaluations, seeds, identities, directions]
+    mask: NDArray[np.bool_]  # same shape
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """The spectra files of one run."""
+
+    steps: FloatArray  # [evaluations], mean over seeds
+    layers: tuple[LayerSpectra, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One recorded episode."""
+
+    title: str
+    score: float
+    frames: tuple[Scene, ...]
+
+
+@dataclass(frozen=True)
+class FootprintRow:
+    """The size of one sharing method on the run's task and width."""
+
+    method: str
+    label: str
+    parameters: float
+    shared: float
+    private: float
+    bytes: float
+
+
+def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
+    """At most ``limit`` indices below ``count``, evenly spaced, with the first and the last among them."""
+    if limit < 2:
+        return np.arange(count)[-limit:]
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
+
+
+def worth_keeping(frames: Sequence[Scene]) -> list[Scene]:
+    """The frames of a replay, evenly spaced where there are more than a page should carry."""
+    most = max((len(frame.shapes) for frame in frames), default=0)
+    limit = min(REPLAY_FRAMES, max(2, REPLAY_SHAPES // max(most, 1)))
+    return [frames[index] for index in evenly_spaced(len(frames), limit)]
+
+
+
+
+def read_json(path: Path, root: Path, notes: list[str]) -> Any:
+    """The content of a file of the run folder ``root``; None where there is none to be had."""
+    try:
+        return json.loads(read_text(path, root))
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing.")
+    except StrangeFileError as error:
+        notes.append(f"{path.name} {error} and was left out.")
+    except UNREADABLE:
+        notes.append(f"{path.name} cannot be read and was left out.")
+    return None
+
+
+def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, notes: list[str]) -> Spectra | None:
+    """The spectra of a run, evenly spaced in time; kept rows have them as an archive beside the folder's name."""
+    frames, bad = [], 0
+    for stem, read in _spectra_files(folder, limit, notes):
+        try:
+            frames.append(_parse_spectra(stem, read(), seed_steps))
+        except UNREADABLE:
+            bad += 1
+    if bad:
+        notes.append(f"{bad} spectra files cannot be read and were left out.")
+    if not frames:
+        return None
+    shapes = [{name: spectrum.shape for name, (spectrum, _, _) in layers.items()} for _, layers in frames]
+    alike = [frame for frame, shape in zip(frames, shapes, strict=True) if shape == shapes[-1]]
+    if len(alike) < len(frames):
+        notes.append(f"{len(frames) - len(alike)} spectra files have other shapes and were left out.")
+    alike.sort(key=lambda frame: frame[0])
+    layers = tuple(_stack_layer(name, [layers[name] for _, layers in alike]) for name in sorted(alike[-1][1]))
+    return Spectra(np.array([step for step, _ in alike]), layers) if layers else None
+
+
+def _spectra_files(folder: Path, limit: int, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
+    """(stem, how to read it) of the chosen files; none for methods without a spectrum, which is no defect."""
+    files: list[tuple[str, Callable[[], bytes]]]
+    files = [(path.stem, partial(_plain_bytes, path, folder.parent)) for path in sorted(folder.glob("*.safetensors"))]
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    if not files and archive.is_file():
+        files = _archived_files(archive, notes)
+    return [files[index] for index in evenly_spaced(len(files), limit)] if files else []
+
+
+def _plain_bytes(path: Path, root: Path) -> bytes:
+    return check_plain(path, root, LARGEST_TEXT).read_bytes()
+
+
+def _archived_files(archive: Path, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
+    """Members are read into memory and never unpacked onto the disk."""
+    held: dict[PurePosixPath, bytes] = {}
+    room = LARGEST_ROWS
+    try:
+        with tarfile.open(check_plain(archive, archive.parent, LARGEST_ROWS)) as tar:
+            for member in tar:
+                room -= member.size
+                if room < 0:  # before its bytes are looked at: a small archive can claim to hold terabytes
+                    raise StrangeFileError("holds too much")
+                if member.isfile() and (opened := tar.extractfile(member)):
+                    held[PurePosixPath(member.name)] = opened.read()
+    except (*UNREADABLE, EOFError, tarfile.TarError, zlib.error):
+        notes.append(f"{archive.name} cannot be read and was left out.")
+        return []
+    found = sorted(name for name in held if name.suffix == ".safetensors")
+    return [(name.stem, partial(held.__getitem__, name)) for name in found]
+
+
+def _parse_spectra(stem: str, data: bytes, seed_steps: Sequence[FloatArray]) -> tuple[float, dict[str, tuple]]:
+    """The step of one spectra file and, per layer, (spectrum, mask, common)."""
+    tensors = safetensors.numpy.load(data)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    metadata = header.get("__metadata__", {})
+    layers = {}
+    for key in tensors:
+        name, _, kind = key.rpartition(".")
+        if kind != "spectrum":
+            continue
+        spectrum, mask = tensors[key], tensors[f"{name}.mask"].astype(bool)
+        if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
+            raise ValueError("a spectrum is [seeds, identities, directions]")
+        always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
+        common = min(max(int(metadata.get(f"common.{name}", always)), 0), mask.shape[-1])
+        layers[name] = (np.nan_to_num(spectrum.astype(np.float32)), mask, common)
+    if "steps" in metadata:
+        return float(np.mean(json.loads(metadata["steps"]))), layers
+    index = int(stem)
+    seen = [steps[index] for steps in seed_steps if index < steps.size]
+    return float(np.mean(seen)) if seen else float(index), layers
+
+
+def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
+    spectrum = np.stack([spectrum for spectrum, _, _ in frames])
+    mask = np.stack([mask for _, mask, _ in frames])
+    return LayerSpectra(name, min(common for _, _, common in frames), spectrum, mask)
+
+
+def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[Replay, ...], int]:
+    """The first ``limit`` recorded episodes, and how many files were not looked at."""
+    replays: list[Replay] = []
+    paths = sorted(folder.glob("*.json"))
+    for place, path in enumerate(paths):
+        if len(replays) == limit:
+            return tuple(replays), len(paths) - place
+        raw = read_json(path, folder.parent, notes)
+        try:
+            frames = tuple(read_scene(frame) for frame in raw["frames"])
+        except UNREADABLE:
+            notes.append(f"The replay {path.name} cannot be drawn and was left out.")
+            continue
+        if frames:
+            replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
+    return tuple(replays), 0
+
+
+
+
+
+
+def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
+    raw = read_json(path, path.parent, notes)
+    rows = []
+    for row in raw if isinstance(raw, list) else ():
+        if isinstance(row, dict) and number(row.get("parameters")) > 0:
+            sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
+            method = str(row.get("method", "unknown"))
+            rows.append(FootprintRow(method, str(row.get("label", method)), *sizes))
+    return tuple(rows)

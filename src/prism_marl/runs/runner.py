@@ -1,0 +1,292 @@
+"""The only Python loop: advance to the next stop, evaluate, write rows, checkpoint.
+
+Killed at any moment, a run continues from its last checkpoint and ends with the same rows and weights: the checkpoint
+holds all state and a seal of the row files, and rows written after it are cut and written again. Stretches between
+stops are cut into pieces of a few seconds for the progress bar and for Ctrl-C; where they are cut changes nothing,
+because each piece ends on a whole iteration.
+"""
+
+import contextlib
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from prism_marl import envs
+from prism_marl.runs import checkpoint
+from prism_marl.errors import UserError
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.training.finite import broken_weights, explained, Fault, first_fault
+from prism_marl.training.host_trainer import HostTrainer
+from prism_marl.training.export_cache import open_export_cache
+from prism_marl.runs.machine import free_bytes, full_memory_explained
+from prism_marl.training.sharding import seed_places
+from prism_marl.training.programs import Programs
+from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
+from prism_marl.sharing import role_layers
+from prism_marl.monitor import Monitor, Quiet
+from prism_marl.runs.rows import Rows
+from prism_marl.runs.signals import Stop, stop_signals
+from prism_marl.training.trainer import Trainer, TrainState
+from prism_marl.training.vector_trainer import VectorTrainer
+
+PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
+MOST_SPECTRA = 1_000  # files, evenly spaced over a run, and the last; a page shows sixty of them
+ROW_FILES = ("eval", "train", "timing")
+
+
+def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, cache: Path | None = None) -> Path:
+    """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder. ``cache`` is where
+    lowered programs are kept for the next start."""
+    experiment.validate()
+    trainer = make_trainer(experiment)
+    like = _check_memory(trainer)
+    with contextlib.closing(trainer), locked(folder), stop_signals() as stop, full_memory_explained():
+        write_config(experiment, folder)
+        checkpoint.remove_leftovers(folder)
+        with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
+            monitor = monitor or Quiet()
+            programs = Programs(trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer))
+            _Session(trainer, folder, monitor, stop, writer, like, programs).run()
+    return folder
+
+
+def make_trainer(experiment: Experiment) -> Trainer:
+    """The compiled trainer for JAX environments, a loop on the host for the others; all offer the same calls."""
+    if envs.is_vector(experiment.task):
+        rows = experiment.run.seeds * experiment.run.envs
+        return VectorTrainer(experiment, envs.make_vector(experiment.task, rows, patience=experiment.run.patience))
+    if envs.is_host(experiment.task):
+        build = envs.host_builder(experiment.task, experiment.run.patience)
+        return HostTrainer(experiment, build(), build)
+    return Trainer(experiment, envs.make(experiment.task))
+
+
+@dataclass
+class _Session:
+    trainer: Trainer
+    folder: Path
+    monitor: Monitor
+    stop: Stop
+    writer: checkpoint.Writer
+    like: TrainState  # shapes only
+    programs: Programs
+    evaluation: int = 0  # number of the next evaluation
+    rate: float = 0.0  # steps/s of the latest piece
+    learning: bool = False  # what that piece was: collecting alone can be a hundred times as fast
+    dropped: int = 0  # episodes that the timing rows so far have told of
+    shown: str = ""
+
+    def __post_init__(self) -> None:
+        self.rows = {name: Rows(self.folder / f"{name}.jsonl") for name in ROW_FILES}
+
+    def run(self) -> None:
+        self.monitor.progress(0, 0.0, "")
+        state = self._restore()
+        self.monitor.recorded(self.folder)
+        settings = self.trainer.experiment.run
+        total, every = settings.steps, settings.eval_every
+        last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
+        while self.evaluation <= last:
+            before = self.trainer.warmup if self.evaluation else 0  # steps on top of the budget
+            state = self._reach(state, before + min(total, self.evaluation * every))
+            state = self._evaluate(state)
+            done = self.evaluation - 1
+            if done % settings.save_every == 0 or done == last:
+                self._save(state)
+            if done == 0:
+                self.writer.wait()  # so that later rows never stand in a folder without a checkpoint
+        self._write_replay(state)
+        if lost := self.trainer.dropped():
+            self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
+        self.writer.wait()
+        checkpoint.write_atomically(self.folder / "done", b"")
+
+    def _reach(self, state: TrainState, goal: int) -> TrainState:
+        """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
+        sharing, warmup = self.trainer.experiment.sharing, self.trainer.warmup
+        total = warmup + self.trainer.experiment.run.steps
+        started, before, spent = time.perf_counter(), self._steps(state), self.programs.seconds
+        while True:
+            now, pretraining = self._steps(state).min(), min(warmup + sharing.pretraining_steps(), total)
+            if now >= pretraining and not int(state.prepared):
+                state = self._call("prepare", state)
+            every = sharing.refresh_interval()
+            due = int(state.refreshed) + every if every else total + 1
+            if every and now >= due and total - now > every:
+                state = self._call("refresh", state)
+                continue
+            if now >= goal:
+                break
+            learning = bool(int(state.prepared))
+            stops = [goal, due] if learning else [goal, pretraining]
+            state = self._piece(state, min(stop for stop in stops if stop > now), learn=learning)
+        steps = int((self._steps(state) - before).sum())
+        if steps:
+            seconds = time.perf_counter() - started - (self.programs.seconds - spent)
+            self.rows["timing"].append([self._timing(steps, seconds)])
+        return state
+
+    def _piece(self, state: TrainState, goal: int, *, learn: bool) -> TrainState:
+        steps = self._steps(state)
+        rate = self.rate if learn == self.learning else 0.0
+        aim = min(goal, int(steps.min() + max(rate * PIECE_SECONDS / steps.size, 64)))
+        call = self.programs.get("learn" if learn else "collect", state, jnp.int32(aim))
+        started = time.perf_counter()
+        state = jax.block_until_ready(call(state, jnp.int32(aim)))
+        after = self._steps(state)
+        self.rate, self.learning = float((after - steps).sum()) / max(time.perf_counter() - started, 1e-6), learn
+        self.monitor.progress(int(after.min()), self.rate, self.shown)
+        self._refuse_nonsense(first_fault(jax.device_get(state.seeds.faults)))
+        if self.stop.asked:
+            self._save(state)
+            self.writer.wait()
+            raise UserError(f"stopped at step {int(after.min())}; the same command continues from there", code=130)
+        return state
+
+    def _evaluate(self, state: TrainState) -> TrainState:
+        values = jax.device_get(self._call("evaluate", state, jnp.int32(self.evaluation)))
+        sums = jax.device_get(state.seeds.sums)
+        updates = int(state.summed)
+        steps = self._steps(state)
+        means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
+        broken = np.flatnonzero(~np.isfinite(values["return"]))
+        if broken.size and not self.trainer.dropped():  # all episodes of a seed may have been lost with their games
+            seed = int(broken[0])
+            self._refuse_nonsense(Fault(seed, int(steps[seed]), ["return of an evaluation"], broken.size))
+        first = self.trainer.experiment.run.seed
+        head = [
+            {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
+            for seed in range(steps.size)
+        ]
+        self.rows["eval"].append([row | _column(values, seed) for seed, row in enumerate(head)])
+        if means:
+            self.rows["train"].append(
+                [
+                    row | _column(means, seed) | self.trainer.learner.row(int(steps[seed]))
+                    for seed, row in enumerate(head)
+                ]
+            )
+        self.monitor.recorded(self.folder)
+        self._write_spectra(state, steps)
+        loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
+        self.shown = f"return {np.mean(values['return']):.3f}{loss}"
+        self.monitor.progress(int(steps.min()), self.rate, self.shown)
+        self.evaluation += 1
+        zeros = jax.tree.map(jnp.zeros_like, state.seeds.sums)
+        return eqx.tree_at(lambda s: (s.seeds.sums, s.summed), state, (zeros, jnp.zeros_like(state.summed)))
+
+    def _refuse_nonsense(self, fault: Fault | None) -> None:
+        if fault is not None:
+            raise UserError(explained(fault, self.trainer.experiment), code=1)
+
+    def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
+        total = self.trainer.experiment.run.evaluations
+        if self.evaluation % math.ceil(total / MOST_SPECTRA) and self.evaluation != total - 1:
+            return
+        found = jax.device_get(self._call("spectra", state))
+        if found:
+            layers: dict[str, Any] = role_layers(self.like.seeds.learner.online.agent)
+            common = {name: layers[name].s.shape[-1] - layers[name].masked for name in found}
+            write_spectra(self.folder, self.evaluation, steps.tolist(), found, common)
+
+    def _write_replay(self, state: TrainState) -> None:
+        """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode
+        that begins beside the food shows nothing. Environments without a drawing have none."""
+        episodes = [self.trainer.watch(state, seed=0, number=number) for number in range(8)]
+        scenes, total = max(episodes, key=lambda episode: (round(episode[1], 3), len(episode[0])))
+        if scenes:
+            first = self.trainer.experiment.run.seed
+            write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes)
+
+    def _restore(self) -> TrainState:
+        found = checkpoint.load_newest(self.folder / "checkpoints", self.like, self.writer.owner, self._lost_rows)
+        if found is None:
+            refuse_lost_checkpoints(self.folder)
+            for rows in self.rows.values():
+                rows.cut(0)
+            return self.programs.place(self.programs.init())
+        state, notes, complaints = found
+        for complaint in complaints:
+            self.monitor.note(f"{complaint}; going back to the one before")
+        self.evaluation, seals = _noted(notes)
+        for name, rows in self.rows.items():
+            rows.cut(seals[name][0])
+        reached = int(self._steps(state).min())
+        self.monitor.note(f"continuing from step {reached:,}")
+        self.monitor.progress(reached, 0.0, "")
+        return self.programs.place(state)
+
+    def _save(self, state: TrainState) -> None:
+        """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
+        tensors = checkpoint.flatten(self.trainer.packed(state))
+        self._refuse_nonsense(broken_weights(tensors))
+        number = 1000 * int(state.iteration) + min(self.evaluation, 999)
+        seals = {name: rows.seal() for name, rows in self.rows.items()}
+        self.writer.save(number, tensors, {"evaluation": self.evaluation, "rows": seals})
+
+    def _lost_rows(self, notes: dict[str, Any]) -> str | None:
+        try:
+            _, seals = _noted(notes)
+        except UserError as error:
+            return str(error)
+        complaints = [rows.complaint(seals[name]) for name, rows in self.rows.items()]
+        return next((complaint for complaint in complaints if complaint), None)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return jax.block_until_ready(self.programs.get(name, *arguments)(*arguments))  # failures show up here
+
+    def _timing(self, steps: int, seconds: float) -> dict[str, Any]:
+        lost, before = self.trainer.dropped(), self.dropped
+        self.dropped = lost or 0
+        return {
+            "evaluation": self.evaluation,
+            "steps": steps,
+            "seconds": round(seconds, 3),
+            "steps_per_second": round(steps / max(seconds, 1e-9), 1),
+            "compile_seconds": round(self.programs.seconds, 2),
+        } | ({} if lost is None else {"dropped": lost - before})
+
+    @staticmethod
+    def _steps(state: TrainState) -> np.ndarray:
+        return np.asarray(jax.device_get(state.seeds.steps))
+
+
+def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
+    """One seed's numbers, in as many digits as float32 holds."""
+    return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
+
+
+def _noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
+    """The next evaluation and the seals of the row files; a checkpoint of a stranger may note anything."""
+    try:
+        evaluation, seals = notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+        sizes = [evaluation, *(size for size, digest in seals.values() if isinstance(digest, str))]
+    except (TypeError, KeyError, ValueError):
+        sizes = []
+    if len(sizes) <= len(ROW_FILES) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise UserError("it does not note where it was written", code=1)
+    return notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+
+
+def _check_memory(trainer: Trainer) -> TrainState:
+    """Shapes of the training state; it is refused before anything is allocated if it cannot fit."""
+    replay, free = trainer.replay_bytes(), free_bytes()
+    if free is not None and replay > free:
+        raise UserError(
+            f"replay needs {replay / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"
+        )
+    state = trainer.shapes()
+    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    if free is not None and needed > free:
+        raise UserError(
+            f"networks and replay need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
+            "lower network.width or other sizes, or run.seeds"
+        )
+    return state

@@ -1,0 +1,98 @@
+"""A drawing of one environment state that the terminal, a GIF and the web page can all show.
+
+An environment that wants to be watched offers ``scene(state) -> Scene``; everything that draws is written once.
+Coordinates run from (0, 0) at the top left to (width, height) at the bottom right.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from prism_marl.files import number
+
+GOAL = -1  # colour of what the agents want more of: food, health
+NOBODY = -2  # colour of what belongs to no agent
+FOE = -3  # colour of opponents
+SHIELD = -4  # colour of what protects, light blue
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One thing in the picture."""
+
+    kind: str  # "disc", "square", "cross", "circle" (a thin line) or "bar", which goes from (x, y) to (x + dx, y + dy)
+    x: float
+    y: float
+    size: float  # full width in scene units; of a bar, its thickness
+    colour: int  # index into the palette of the drawer: agents use their own index, others a constant above
+    label: str = ""  # short text inside the shape
+    glyph: str = "?"  # one character for the terminal; none where "" is said
+    ring: bool = False  # drawn with an outline: the agent is acting on something
+    dx: float = 0.0  # of a bar
+    dy: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One frame."""
+
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+    grid: bool = True  # draw cell lines at whole coordinates
+    caption: str = ""
+    extra: dict[str, float] = field(default_factory=dict)  # numbers worth printing under the picture
+    legend: str = ""  # what letters and signs mean, where nobody could guess
+
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart. Green is kept for what they want.
+PALETTE = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#666666")
+
+
+FOOD = "#009E73"
+
+
+INK, LINE, PAPER, PLAIN = "#222222", "#DDDDDD", "#FFFFFF", "#999999"
+
+
+SPECIAL = {GOAL: FOOD, NOBODY: PLAIN, FOE: INK, SHIELD: "#56B4E9"}
+
+
+def colour_of(shape: Shape) -> str:
+    """Hex colour of a shape."""
+    return PALETTE[shape.colour % len(PALETTE)] if shape.colour >= 0 else SPECIAL.get(shape.colour, PLAIN)
+
+
+def scene_to_json(scene: Scene) -> dict[str, Any]:
+    """The scene as plain JSON types, with each shape's colour spelled out."""
+    plain = dataclasses.asdict(scene)
+    for entry, shape in zip(plain["shapes"], scene.shapes, strict=True):
+        entry.update(x=float(shape.x), y=float(shape.y), size=float(shape.size))
+        entry.update(dx=float(shape.dx), dy=float(shape.dy))
+        entry.update(colour=int(shape.colour), ring=bool(shape.ring), fill=colour_of(shape))
+    extra = {name: float(value) for name, value in scene.extra.items()}
+    return plain | {
+        "shapes": list(plain["shapes"]),
+        "width": float(scene.width),
+        "height": float(scene.height),
+        "extra": extra,
+    }
+
+
+def read_scene(raw: dict[str, Any]) -> Scene:
+    """The scene that ``render.scene_to_json`` wrote."""
+    width, height = float(raw["width"]), float(raw["height"])
+    if not (0 < width < math.inf and 0 < height < math.inf):
+        raise ValueError("a scene has a finite, positive size")
+    shapes = tuple(_shape(shape) for shape in raw["shapes"])
+    extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
+    said = {key: str(raw.get(key, "")) for key in ("caption", "legend")}
+    return Scene(width, height, shapes, bool(raw.get("grid", True)), extra=extra, **said)
+
+
+def _shape(raw: dict[str, Any]) -> Shape:
+    place = {key: float(raw[key]) for key in ("x", "y", "size")}
+    place |= {key: float(raw.get(key, 0.0)) for key in ("dx", "dy")}
+    known = {field.name: raw[field.name] for field in dataclasses.fields(Shape) if field.name in raw}
+    return Shape(**{**known, **place, "colour": int(raw["colour"])})

@@ -1,0 +1,155 @@
+"""Experiments as processes of this machine: one for each GPU, or one for each group of cores.
+
+A worker is told its experiment and its share of the machine on its standard input, which stays open: when it closes,
+because the sweep was stopped or has died, the worker saves and ends. So no worker outlives its sweep.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from prism_marl.envs.cores import core_numbers
+from prism_marl.errors import UserError
+from prism_marl.runs.machine import visible_gpus
+from prism_marl.sweeps.executors.base import LOG, Event, Job, one_line
+
+WORKER = [sys.executable, "-m", "prism_marl.sweeps.executors.worker"]
+CORES_EACH = 2  # programs of the paper's size gain little from more
+MEMORY = 0.9  # share of a GPU's memory for all its workers together
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A worker's share of the machine."""
+
+    cores: tuple[int, ...] = ()  # empty: all
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Worker:
+    """A running process."""
+
+    job: Job
+    slot: Slot
+    process: "subprocess.Popen[str]"
+
+    def stop(self) -> None:
+        """Ask it to save and end."""
+        with contextlib.suppress(OSError):  # it has gone already
+            _pipe(self.process.stdin).close()
+
+    def end(self) -> tuple[str, int]:
+        """Wait for it: its last words and its exit code."""
+        with _pipe(self.process.stdout) as output:
+            said = output.read()
+        code = self.process.wait()
+        self.stop()
+        return said, code
+
+
+@dataclass(frozen=True)
+class Local:
+    """The executor ``local``."""
+
+    jobs: int | None = None  # experiments at a time; None: one for each GPU or each pair of cores
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise UserError(f"--jobs: {self.jobs} at a time is not possible; the nearest valid value is 1")
+
+    def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
+        """See ``Executor``."""
+        waiting, free, running = list(jobs), slots(self.jobs, len(jobs)), []
+        try:
+            while waiting or running:
+                while waiting and free:
+                    running.append(_start(waiting.pop(0), free.pop(0)))
+                    yield Event(running[-1].job, "running")
+                for worker in _wait(running):
+                    running.remove(worker)
+                    free.append(worker.slot)
+                    yield _ended(worker)
+        finally:
+            _stop(running)
+
+
+def slots(number: int | None, wanted: int) -> list[Slot]:
+    """How to share the machine between at most ``number`` workers, of which ``wanted`` have work."""
+    gpus, cores = visible_gpus(), core_numbers()
+    number = min(number or len(gpus) or max(1, len(cores) // CORES_EACH), max(wanted, 1))
+    # Robots take as many workers for their physics as there are cores, so each run has its own, beside GPUs, too.
+    shares = [tuple(cores[i * len(cores) // number : (i + 1) * len(cores) // number]) for i in range(number)]
+    if number > len(cores):
+        shares = [()] * number
+    if not gpus:
+        return [Slot(share) for share in shares]
+    crowd = -(-number // len(gpus))
+    memory = (("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / crowd:.3f}"),) if crowd > 1 else ()
+    places = [(("CUDA_VISIBLE_DEVICES", gpus[i % len(gpus)]), *memory) for i in range(number)]
+    return [Slot(share, place) for share, place in zip(shares, places, strict=True)]
+
+
+def _start(job: Job, slot: Slot) -> Worker:
+    with (job.folder / LOG).open("a", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            WORKER,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=os.environ | dict(slot.environment),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we ask each worker once
+        )
+    with contextlib.suppress(OSError):  # a worker that dies at once is told by its exit code
+        stdin = _pipe(process.stdin)
+        stdin.write(json.dumps({"cores": slot.cores, "job": job.to_json()}) + "\n")
+        stdin.flush()
+    return Worker(job, slot, process)
+
+
+def _wait(running: list[Worker]) -> list[Worker]:
+    """Until a worker ends: its standard output closes then, however it went."""
+    outputs = {_pipe(worker.process.stdout): worker for worker in running}
+    ready, _, _ = select.select(outputs, [], [])
+    return [outputs[output] for output in ready]
+
+
+def _ended(worker: Worker) -> Event:
+    (said, code), log = worker.end(), worker.job.folder / LOG
+    with contextlib.suppress(OSError):
+        if not log.stat().st_size:
+            log.unlink()
+    if code == 0:
+        try:
+            error = json.loads(said)["error"]
+        except (ValueError, KeyError, TypeError):
+            error = "the worker ended without a result"
+        return Event(worker.job, "failed" if error else "finished", one_line(error))
+    cause = f"was ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with code {code}"
+    return Event(worker.job, "failed", f"the worker {cause}; see {log}")
+
+
+def _stop(running: list[Worker]) -> None:
+    """All workers save and end; whoever interrupts this as well ends them without saving."""
+    for worker in running:
+        worker.stop()
+    try:
+        for worker in running:
+            worker.end()
+    except KeyboardInterrupt:
+        for worker in running:
+            worker.process.kill()
+        raise
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream

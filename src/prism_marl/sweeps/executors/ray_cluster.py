@@ -1,0 +1,119 @@
+"""Experiments as tasks of a Ray cluster: an existing one, or one of this machine that ends with the sweep.
+
+Runs folder and user files must be on a file system that all machines share. A task whose worker dies (killed, machine
+lost, out of memory) is started again elsewhere and continues from its last checkpoint: the dead worker's lock on the
+folder has gone with it.
+"""
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prism_marl.errors import UserError
+from prism_marl.runs.progress import read_progress
+from prism_marl.sweeps.executors.base import Event, Job, do_job, one_line
+
+RETRIES = 3  # of a task whose worker died; an experiment that fails by itself is not tried again
+POLL_SECONDS = 0.5
+SAVING_SECONDS = 120  # how long workers may take to save when a sweep is stopped
+STORE = 100 * 2**20  # bytes of the object store of a cluster of our own: only short texts travel
+
+
+@dataclass(frozen=True)
+class Ray:
+    """The executor ``ray``."""
+
+    address: str | None = None  # of a cluster that runs already, ``auto`` for the one of this machine; None: start one
+    cpus: int = 1  # cores that one experiment takes
+    gpus: float | None = None  # GPUs that one experiment takes; None: 1 where the cluster has any
+
+    def __post_init__(self) -> None:
+        if self.address:  # Ray reads this when it is imported, waits 40 s for an answer, and would ask twenty times
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
+        _ray()
+        for name, number, least in (("cpus", self.cpus, 1), ("gpus", self.gpus or 0, 0)):
+            if not least <= number < math.inf:
+                raise UserError(f"--{name}: {number:g} is not possible; the nearest valid value is {least}")
+
+    def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
+        """See ``Executor``."""
+        if not jobs:
+            return
+        ray = _ray()
+        _connect(ray, self.address)
+        try:
+            yield from self._run(ray, jobs)
+        finally:
+            ray.shutdown()
+
+    def _run(self, ray: Any, jobs: Sequence[Job]) -> Generator[Event, None, None]:
+        task = ray.remote(max_calls=1, max_retries=RETRIES, **self._resources(ray))(do_job)
+        begun = time.time()
+        waiting = {task.remote(job.to_json()): job for job in jobs}
+        running: set[Any] = set()
+        try:
+            while waiting:
+                ended, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
+                for ref in [ref for ref in waiting if ref not in running and _has_begun(waiting[ref], begun)]:
+                    running.add(ref)
+                    yield Event(waiting[ref], "running")
+                for ref in ended:
+                    yield _ended(ray, ref, waiting.pop(ref))
+        finally:
+            _stop(ray, list(waiting))
+
+    def _resources(self, ray: Any) -> dict[str, float]:
+        there = ray.cluster_resources()
+        wanted = {"CPU": self.cpus, "GPU": min(1, there.get("GPU", 0)) if self.gpus is None else self.gpus}
+        for name, number in wanted.items():
+            if self.address is None and number > there.get(name, 0):  # other clusters may still grow
+                raise UserError(f"--{name.lower()}s: {number:g} are asked for, this machine has {there.get(name, 0):g}")
+        return {"num_cpus": wanted["CPU"], "num_gpus": wanted["GPU"]}
+
+
+def _ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of ours reports to nobody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UserError("executor: Ray is not installed; pip install 'prism-marl[ray]'") from None
+    return ray
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    quiet = {"include_dashboard": False, "object_store_memory": STORE} if address is None else {}
+    try:
+        with warnings.catch_warnings():
+            # JAX warns of forks once it is in use. Ray's servers fork only to become another program at once.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(address=address or "local", log_to_driver=False, logging_level="error", **quiet)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        where = f"no Ray cluster at '{address}'" if address else "a Ray cluster could not be started"
+        raise UserError(f"--address: {where} ({one_line(str(error))[:200]})", code=1) from None
+
+
+def _has_begun(job: Job, since: float) -> bool:
+    told = read_progress(job.folder)
+    return told is not None and told.time >= since
+
+
+def _ended(ray: Any, ref: Any, job: Job) -> Event:
+    try:
+        error = ray.get(ref)
+    except ray.exceptions.RayError as problem:
+        lines = str(problem).strip().splitlines() or [""]
+        error = f"{type(problem).__name__}: {lines[-1]}"
+    return Event(job, "failed" if error else "finished", one_line(error))
+
+
+def _stop(ray: Any, refs: list[Any]) -> None:
+    """Tasks are asked to save and end; those that have not begun never will."""
+    for ref in refs:
+        ray.cancel(ref)
+    if refs:
+        ray.wait(refs, num_returns=len(refs), timeout=SAVING_SECONDS)

@@ -1,0 +1,163 @@
+"""A sweep while it runs: a table that keeps itself up to date in a terminal, plain lines anywhere else.
+
+It shows what the run folders tell (``progress.json`` and evaluation rows), so it works for any executor whose
+workers write to a file system that this process can read.
+"""
+
+import json
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from prism_marl.experiment import config
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.files import StrangeFileError, check_plain
+from prism_marl.runs.progress import read_progress
+from prism_marl.sweeps.executors import Event
+from prism_marl.sweeps.grid import folder_of, is_finished
+
+EVERY = 60.0  # seconds between lines about running experiments, away from a terminal
+TAIL = 65536  # bytes of the row file that are looked at
+STYLES = {"running": "cyan", "finished": "green", "skipped": "green", "failed": "red", "waiting": "dim"}
+ORDER = ("running", "failed", "waiting", "finished", "skipped")  # of importance, when not all rows fit
+
+
+class SweepView:
+    """Shows a sweep; give ``on_event`` to ``run_sweep``."""
+
+    def __init__(self, experiments: Iterable[Experiment], runs_dir: Path, console: Console | None = None):
+        self.names = labels(experiments)
+        self.folders = {experiment: folder_of(experiment, runs_dir) for experiment in self.names}
+        self.states = {e: "skipped" if is_finished(folder) else "waiting" for e, folder in self.folders.items()}
+        self.console = console or Console(stderr=True, highlight=False, markup=False)
+        self._live: Live | None = None
+        self._closed = threading.Event()
+
+    def __enter__(self) -> "SweepView":
+        if self.console.is_terminal:
+            self._live = Live(get_renderable=self.table, console=self.console, refresh_per_second=2)
+            self._live.start()
+        else:
+            threading.Thread(target=self._tell_now_and_then, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        if self._live is not None:
+            self._live.stop()
+
+    def on_event(self, event: Event) -> None:
+        """An experiment has started or ended."""
+        experiment = event.job.experiment
+        self.states[experiment] = event.state
+        if self._live is None:
+            told = event.error or self._told(experiment) if event.state in ("finished", "failed") else ""
+            self._line(f"{event.state} {self.names[experiment]}{': ' if told else ''}{told}")
+
+    def table(self) -> Table:
+        """The experiments that matter most now, as many as fit, and how many there are of each state."""
+        shown = sorted(self.names, key=lambda experiment: ORDER.index(self.states[experiment]))
+        room = max(3, self.console.height - 5)
+        columns = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=self._counts(), caption_justify="left")
+        for name in ("experiment", "state"):
+            columns.add_column(name, overflow="fold")
+        for name in ("step", "return", "steps/s", "time left"):
+            columns.add_column(name, justify="right", no_wrap=True)
+        for experiment in shown[:room]:
+            state = self.states[experiment]
+            cells = [Text(cell) for cell in self._cells(experiment)]
+            columns.add_row(Text(self.names[experiment]), Text(state, STYLES[state]), *cells)
+        return columns
+
+    def _cells(self, experiment: Experiment) -> tuple[str, str, str, str]:
+        folder, state, total = self.folders[experiment], self.states[experiment], experiment.run.steps
+        value = last_return(folder)
+        shown = "" if value is None else f"{value:.3f}"
+        if state in ("finished", "skipped"):
+            return f"{total:,}", shown, "", ""
+        told = read_progress(folder)
+        if told is None:
+            return "", shown, "", ""
+        step = f"{min(told.steps, total):,} / {total:,}"
+        if state != "running" or told.rate <= 0:
+            return step, shown, "", ""
+        left = max(0, total - told.steps) * experiment.run.seeds / told.rate
+        return step, shown, f"{told.rate:,.0f}", duration(left)
+
+    def _told(self, experiment: Experiment) -> str:
+        names = ("step", "return", "steps/s", "left")
+        return ", ".join(f"{n} {cell}" for n, cell in zip(names, self._cells(experiment), strict=True) if cell)
+
+    def _counts(self) -> str:
+        counts = Counter(self.states.values())
+        return ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+
+    def _tell_now_and_then(self) -> None:
+        while not self._closed.wait(EVERY):
+            for experiment in [e for e, state in self.states.items() if state == "running"]:
+                self._line(f"running {self.names[experiment]}: {self._told(experiment)}")
+
+    def _line(self, text: str) -> None:
+        self.console.print(f"{time.strftime('%H:%M:%S')} {text}", soft_wrap=True, markup=False, highlight=False)
+
+
+def labels(experiments: Iterable[Experiment]) -> dict[Experiment, str]:
+    """A short name for each: task, method, and the fields in which it differs from others with the same two."""
+    experiments = list(dict.fromkeys(experiments))
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for experiment in experiments:
+        groups.setdefault(_kind(experiment), []).append(_fields(experiment))
+    names = {}
+    for experiment in experiments:
+        peers, own = groups[_kind(experiment)], _fields(experiment)
+        differing = [path for path in own if len({str(peer.get(path)) for peer in peers}) > 1]
+        names[experiment] = " ".join([*_kind(experiment), *(f"{path}={own[path]}" for path in differing)])
+    return names
+
+
+def last_return(folder: Path) -> float | None:
+    """Mean return over seeds at the last evaluation that is whole enough to read."""
+    try:
+        with check_plain(folder / "eval.jsonl", folder).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL))
+            lines = file.read().splitlines()
+    except (OSError, StrangeFileError):
+        return None
+    latest: dict[int, list[float]] = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+            value = float(row["return"])
+            latest.setdefault(int(row["evaluation"]), []).append(value)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return math.fsum(latest[max(latest)]) / len(latest[max(latest)]) if latest else None
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds, without those that are of no account."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _kind(experiment: Experiment) -> tuple[str, str]:
+    return experiment.task, experiment.sharing.method
+
+
+def _fields(experiment: Experiment) -> dict[str, Any]:
+    parts = {name: part for name, part in config.to_dict(experiment).items() if isinstance(part, dict)}
+    return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}

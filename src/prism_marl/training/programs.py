@@ -1,0 +1,79 @@
+"""The compiled parts of one run: each compiled once, ahead of time, so that compilation never hides in a speed."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from prism_marl.monitor import Monitor
+from prism_marl.training.export_cache import ExportCache
+from prism_marl.training.trainer import Trainer, TrainState
+
+DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given and return the next
+
+
+@dataclass
+class Programs:
+    """What a trainer offers, ready to be called, and the seconds that this took."""
+
+    trainer: Trainer
+    monitor: Monitor
+    like: TrainState  # shapes only
+    places: Any = None  # of the state's arrays, where there are several devices
+    shelf: ExportCache | None = None  # programs of earlier starts
+    seconds: float = 0.0
+    compiled: dict[str, Any] = field(default_factory=dict)
+
+    def init(self) -> Any:
+        """Fresh state. It compiles on the way, and drawing itself is a matter of milliseconds, so all of it counts."""
+        started = time.perf_counter()
+        state = jax.block_until_ready(self.trainer.init(self._draw))
+        self.seconds += time.perf_counter() - started
+        return state
+
+    def get(self, name: str, *arguments: Any) -> Any:
+        """The program of a name, for arguments of these shapes."""
+        if name not in self.compiled:
+            self.compiled[name] = self._compile(name, arguments)
+        return self.compiled[name]
+
+    def place(self, state: Any) -> Any:
+        """A fresh or restored state, with every array where it belongs."""
+        return state if self.places is None else jax.device_put(state, self.places)
+
+    def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        functions = {
+            "learn": lambda state, goal: self.trainer.advance(state, goal, learn=True),
+            "collect": lambda state, goal: self.trainer.advance(state, goal, learn=False),
+            "evaluate": self.trainer.evaluate,
+            "prepare": self.trainer.prepare,
+            "refresh": self.trainer.refresh,
+            "spectra": self.trainer.spectra,
+        }
+        if name == "learn":
+            self.monitor.note("compiling ...")
+        started = time.perf_counter()
+        if name in self.trainer.eager or (name == "prepare" and not self.trainer.prepares):
+            program = functions[name]
+            self.trainer.warm(name, arguments[0])
+        else:
+            like = arguments[0] if name in DONATED else None
+            program = self._built(name, functions[name], arguments, like)
+        self.seconds += time.perf_counter() - started
+        return program
+
+    def _draw(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        like = self.like.seeds if name == "networks" else None
+        return self._built(name, function, arguments, like)(*arguments)
+
+    def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], like: Any) -> Any:
+        donated = name in DONATED
+        if self.shelf and self.places is None:
+            program = self.shelf.program(name, function, arguments, donate=donated, like=like)
+            if program is not None:
+                return program
+        places = self.places if donated else None
+        compiled = jax.jit(function, donate_argnums=(0,) if donated else (), out_shardings=places)
+        return compiled.lower(*arguments).compile()
