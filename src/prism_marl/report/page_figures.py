@@ -34,9 +34,9 @@ def planned_figures(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> li
     return [Planned(key, _file_name(name, taken), draw) for key, name, draw in wanted]
 
 
-def write_figures(figures: Iterable[Planned], folder: Path) -> list[Path]:
+def write_figures(plans: Iterable[Planned], folder: Path) -> list[Path]:
     """Draw them all; the files written."""
-    return [path for figure in figures for path in figures.save_figure(figure.draw(), folder / figure.stem)]
+    return [path for planned in plans for path in figures.save_figure(planned.draw(), folder / planned.stem)]
 
 
 def _compared(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> Iterable[tuple[str, str, Draw]]:
