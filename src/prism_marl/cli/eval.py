@@ -12,6 +12,7 @@ from rich.table import Table
 from prism_marl.cli import filming
 from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.cli.screen import counted
+from prism_marl.collect.compiled import CompiledCollector
 from prism_marl.envs.python.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
@@ -19,8 +20,9 @@ from prism_marl.render.draw import scene_to_text
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import load_experiment, owner
 from prism_marl.runs.machine import configure_jax, full_memory_explained
-from prism_marl.runs.runner import make_trainer
-from prism_marl.training.trainer import Trainer, TrainState
+from prism_marl.training.build import make_trainer
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
 
 
 def run(argv: list[str]) -> int:
@@ -41,7 +43,7 @@ def run(argv: list[str]) -> int:
     with full_memory_explained(), contextlib.ExitStack() as stack:
         trainer, state = load(found.run, found.episodes)
         stack.enter_context(contextlib.closing(trainer))
-        if found.render and getattr(trainer.env, "scene", None) is None:
+        if found.render and not _drawn(trainer):
             raise _undrawn(trainer)
         show_numbers(trainer, state)
         if found.render:
@@ -102,6 +104,12 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
         steps = f"{int(state.seeds.steps[index]):,}"
         table.add_row(str(run.seed + index), steps, *(f"{value[index]:.3f}" for value in values.values()))
     Console().print(table)
+
+
+def _drawn(trainer: Trainer) -> bool:
+    """Whether the environment has a drawing; one in Python may turn out to have none."""
+    collector = trainer.collector
+    return not isinstance(collector, CompiledCollector) or getattr(collector.env, "scene", None) is not None
 
 
 def _undrawn(trainer: Trainer) -> UserError:
