@@ -5,6 +5,7 @@ from pathlib import Path
 from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.experiment import config
 from prism_marl.experiment.presets import preset
+from prism_marl.learners import LEARNERS
 from prism_marl.monitor import ProgressBar
 from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.runner import run as run_experiment
@@ -20,6 +21,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("task", help="for example lbf/10x10-3p-3f; see `prism-marl list`")
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
+    parser.add_argument("--learner", help=f"{', '.join(LEARNERS)} (default: the one of the task's benchmark)")
     parser.add_argument("--preset", default="paper", help="paper, or another of `prism-marl list` (default: paper)")
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, help="run folder (default: runs/TASK/METHOD-HASH)")
@@ -31,7 +33,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
 
-    experiment = preset(found.task, found.sharing, found.preset)
+    experiment = preset(found.task, found.sharing, found.preset, found.learner)
     for path, text in [*parser.short_fields(found), *fields]:
         experiment = experiment.with_option(path, text)
     experiment.validate()

@@ -14,6 +14,7 @@ from prism_marl.envs.python.pettingzoo import make_pettingzoo
 from prism_marl.envs.python.rows import Games, PythonRows
 from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
+from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.skirmish import RACES, make_skirmish
 from prism_marl.envs.workers.pool import WorkerPool
@@ -46,6 +47,12 @@ _FAMILIES: dict[str, Family] = {
         "ten steps, identical observations, continuous actions: play your own point",
         shape=reach_spec,
         rows=make_reach,
+    ),
+    "reach_jax": Family(
+        "reach_jax/<agents>",
+        ("reach_jax/3",),
+        "the same game in JAX, compiled with the training program",
+        make_reach_jax,
     ),
     "lbf": Family(
         "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]",

@@ -163,6 +163,8 @@ class Settings(Protocol):
     """A learner's settings: a frozen dataclass whose field comments are the help text."""
 
     algorithm: str
+    label: ClassVar[str]  # in sentences
+    kinds: ClassVar[tuple[str, ...]]  # of actions that it can learn
     eval_rule: ClassVar[Literal["exact", "first"]]  # how the reference evaluates: see ``run.eval_rule``
 
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> Learner:
