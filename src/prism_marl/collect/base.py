@@ -1,6 +1,6 @@
 """What the trainer asks of a collector: to play with a learner's policy for learning, measuring and watching."""
 
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ class Summary(NamedTuple):
 class Collector(Protocol):
     """Plays all seeds of a run, the first axis of everything."""
 
-    compiled: bool  # ``collect`` can be traced, so that the trainer fuses collecting and updating in one loop
+    compiled: ClassVar[bool]  # ``collect`` can be traced: the trainer fuses collecting and updating in one loop
 
     def reset(self, learner: Learner, policy: Any, keys: Key[Array, " n"]) -> Any:
         """Where rows of "steps" stand at the start; () for "episodes"."""
@@ -37,12 +37,12 @@ class Collector(Protocol):
         learner: Learner,
         policy: Any,
         env: Any,
-        keys: Key[Array, " n"],
-        steps: Int[Array, " n"],
+        keys: Any,
+        steps: Any,
         clock: Clock,
         mode: Mode,
     ) -> tuple[Any, Trajectory, Summary]:
-        """One collection of all seeds."""
+        """One collection of all seeds, with their keys and environment steps."""
         ...
 
     def evaluate(

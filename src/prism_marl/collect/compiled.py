@@ -73,8 +73,8 @@ class CompiledCollector:
         learner: Learner,
         policy: Any,
         env: Any,
-        keys: Key[Array, " n"],
-        steps: Int[Array, " n"],
+        keys: Any,
+        steps: Any,
         clock: Clock,
         mode: Mode,
     ) -> tuple[Any, Trajectory, Summary]:

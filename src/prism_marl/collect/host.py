@@ -77,7 +77,7 @@ class HostCollector:
         policy: Any,
         env: Any,
         keys: Any,
-        steps: Int[Array, " n"],
+        steps: Any,
         clock: Clock,
         mode: Mode,
     ) -> tuple[Any, Trajectory, Summary]:
@@ -90,8 +90,8 @@ class HostCollector:
         episodes = HostEpisodes(self.shared(starts.size), starts, self.rows, learner.template())
         episodes.play(player)
         taken = episodes.ended.length.sum(axis=1).astype(np.int32)
-        summary: Any = Summary(taken, {name: flags.all(axis=1) for name, flags in episodes.finite.items()})
-        return (), episodes.trajectory(), summary
+        finite: Any = {name: flags.all(axis=1) for name, flags in episodes.finite.items()}
+        return (), episodes.trajectory(), Summary(taken, finite)
 
     def _interval(self, learner, policy, memory, keys, steps, iteration, mode) -> tuple[Any, Trajectory, Summary]:
         template, length = learner.template(), learner.collection.length

@@ -15,6 +15,7 @@ class Player(Protocol):
     """Chooses actions for the rows of all seeds, step by step."""
 
     in_turns: bool  # some seeds can be asked while the rows of the others move
+    memory: Any
 
     def act(self, number: int, seeds: slice, obs: Observation) -> tuple[np.ndarray, Any]:
         """Actions [n, b, a, ...] and extras of some seeds at step ``number``, for what their rows [n, b, ...] see."""
@@ -31,7 +32,8 @@ class NumpyPlayer:
     in_turns = True
 
     def __init__(self, act: NumpyPolicy, policy: Any, noise: np.ndarray | None, mode: Mode):
-        self._act, self._policy, self._noise, self._mode = act, policy, noise, mode
+        self._act, self._policy, self._noise = act, policy, noise
+        self._mode: Mode = mode
         self.memory: Any = ()
 
     def act(self, number: int, seeds: slice, obs: Observation) -> tuple[np.ndarray, Any]:

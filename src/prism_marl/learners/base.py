@@ -5,6 +5,7 @@ A learner is a set of pure functions over one seed's state; the trainer runs all
 becomes a select that computes both sides.
 """
 
+import abc
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -72,8 +73,13 @@ class NumpyPolicy(Protocol):
 class Learner(Protocol):
     """A learning algorithm for one task and one sharing method."""
 
-    spec: EnvSpec
-    rows: int  # environments of one seed that are played side by side
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    @property
+    def rows(self) -> int:
+        """Environments of one seed that are played side by side."""
+        ...
 
     @property
     def collection(self) -> Collection: ...
@@ -159,21 +165,23 @@ class Learner(Protocol):
         ...
 
 
-class Settings(Protocol):
+@dataclass(frozen=True)
+class Settings(abc.ABC):
     """A learner's settings: a frozen dataclass whose field comments are the help text."""
 
-    algorithm: str
     label: ClassVar[str]  # in sentences
     kinds: ClassVar[tuple[str, ...]]  # of actions that it can learn
-    eval_rule: ClassVar[Literal["exact", "first"]]  # how the reference evaluates: see ``run.eval_rule``
+    eval_rule: ClassVar[Literal["exact", "first"]] = "exact"  # how the reference evaluates: see ``run.eval_rule``
 
+    algorithm: str
+
+    @abc.abstractmethod
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> Learner:
         """The learner; ``rows`` environments of each seed train for ``steps`` environment steps."""
-        ...
 
+    @abc.abstractmethod
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Raises ``UserError`` for what would otherwise fail inside the compiler."""
-        ...
 
 
 def shape(*sizes: int, dtype: Any = "float32") -> Any:

@@ -50,6 +50,7 @@ class EpisodeStore:
 
     def add(self, buffer: Ring[Trajectory], batch: Trajectory) -> Ring[Trajectory]:
         """Store episodes [t, b, ...] one by one."""
+        assert batch.truncated is not None
         ended = batch.terminated | batch.truncated if self.time_limit_ends else batch.terminated
         kept = batch._replace(terminated=ended, truncated=None)
         return buffer.add(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), kept))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from prism_marl.buffers.nstep import NStep, Transition, distinct
 from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.errors import UserError
-from prism_marl.learners.base import Clock, Collection, Mode, Trajectory, shape
+from prism_marl.learners.base import Clock, Collection, Mode, Settings, Trajectory, shape
 from prism_marl.learners.log import Log, all_finite
 from prism_marl.learners.matd3_updates import MATD3State, MATD3Updates
 from prism_marl.learners.numpy_actors import DensePolicy, NumpyActors, act, dense_policy
@@ -24,7 +24,7 @@ from prism_marl.types import EnvSpec, Observation
 
 
 @dataclass(frozen=True)
-class MATD3:
+class MATD3(Settings):
     """Settings of MATD3; the defaults are the paper's MaMuJoCo table where no preset says otherwise."""
 
     label: ClassVar[str] = "MATD3"
@@ -116,19 +116,13 @@ class MATD3Learner(MATD3Updates):
         """Environment steps between two rounds of updates."""
         return self.settings.train_interval * self.rows
 
-    @functools.cached_property
+    @property
     def metrics(self) -> tuple[str, ...]:
-        """Asked by tracing the updates."""
+        return _metrics(self)
 
-        def both(state: MATD3State) -> dict[str, Any]:
-            ring = empty_ring(self.views.stored(), self.rows)
-            batch = self.read(ring, self.chains(ring, jnp.zeros(1, jnp.int32)))
-            _, first = self.update_critics(state, batch, jax.random.key(0))
-            return first | self.update_actors(state, batch, jnp.zeros((), jnp.int32))[1]
-
-        return tuple(sorted(jax.eval_shape(both, jax.eval_shape(self.init, jax.random.key(0)))))
-
-    checks = ("gradient",)
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return ("gradient",)
 
     def counters(self) -> tuple[Array, Array]:
         """Critic updates, and the environment step at which a critic last got a fresh start."""
@@ -188,7 +182,7 @@ class MATD3Learner(MATD3Updates):
 
     def add(self, buffer: Ring[Transition], batch: Trajectory) -> Ring[Transition]:
         """Store transitions [t, b, ...]; those of one step lie side by side."""
-        assert batch.next_obs is not None
+        assert batch.next_obs is not None and batch.truncated is not None
         parts = Transition(
             local=batch.obs.local,
             state=batch.obs.state,
@@ -292,3 +286,16 @@ class MATD3Learner(MATD3Updates):
 
     def row(self, step: int) -> dict[str, float]:
         return {}
+
+
+@functools.lru_cache(maxsize=8)
+def _metrics(learner: MATD3Learner) -> tuple[str, ...]:
+    """Names of what updates report; asked by tracing them, which takes a while."""
+
+    def both(state: MATD3State) -> dict[str, Any]:
+        ring = empty_ring(learner.views.stored(), learner.rows)
+        batch = learner.read(ring, learner.chains(ring, jnp.zeros(1, jnp.int32)))
+        _, first = learner.update_critics(state, batch, jax.random.key(0))
+        return first | learner.update_actors(state, batch, jnp.zeros((), jnp.int32))[1]
+
+    return tuple(sorted(jax.eval_shape(both, jax.eval_shape(learner.init, jax.random.key(0)))))

@@ -93,14 +93,13 @@ class ValueLearner:
     def collection(self) -> Collection:
         return Collection("episodes", self.spec.horizon)
 
-    @functools.cached_property
+    @property
     def metrics(self) -> tuple[str, ...]:
-        """Asked by tracing an update, which takes a while."""
-        state = jax.eval_shape(self.init, jax.random.key(0))
-        batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), self._episodes.stored())
-        return tuple(sorted(jax.eval_shape(self.improve, state, batch, jnp.zeros((), jnp.int32))[1]))
+        return _metrics(self)
 
-    checks = ()
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def _scale(self) -> float:
@@ -182,20 +181,21 @@ class ValueLearner:
         return {"epsilon": float(self.epsilon(jnp.int32(step)))}
 
     @property
-    def _episodes(self) -> EpisodeStore:
+    def episodes(self) -> EpisodeStore:
+        """How whole episodes are stored."""
         return EpisodeStore(self.spec, self.settings.buffer, self.settings.time_limit_ends)
 
     def template(self) -> Trajectory:
-        return self._episodes.template()
+        return self.episodes.template()
 
     def buffer(self) -> Ring[Trajectory]:
-        return self._episodes.empty()
+        return self.episodes.empty()
 
     def add(self, buffer: Ring[Trajectory], batch: Trajectory) -> Ring[Trajectory]:
-        return self._episodes.add(buffer, batch)
+        return self.episodes.add(buffer, batch)
 
     def experience(self, buffer: Ring[Trajectory]) -> Experience:
-        return self._episodes.experience(buffer)
+        return self.episodes.experience(buffer)
 
     def update(
         self, state: ValueState, buffer: Ring[Trajectory], batch: Any, log: Log, step: Int[Array, ""], clock: Clock
@@ -290,6 +290,14 @@ class ValueLearner:
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
         target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)
         return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
+
+
+@functools.lru_cache(maxsize=8)
+def _metrics(learner: ValueLearner) -> tuple[str, ...]:
+    """Names of what an update reports; asked by tracing one, which takes a while."""
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.episodes.stored())
+    return tuple(sorted(jax.eval_shape(learner.improve, state, batch, jnp.zeros((), jnp.int32))[1]))
 
 
 def explored(

@@ -1,20 +1,19 @@
 """What all learners of action values can be set to, and what of it cannot work."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from prism_marl.errors import UserError
+from prism_marl.learners.base import Settings
 from prism_marl.types import EnvSpec
 
 
 @dataclass(frozen=True)
-class ValueSettings:
+class ValueSettings(Settings):
     """Settings of learning action values from whole episodes; the defaults are the paper's LBF table where no preset
     says otherwise."""
 
-    label: ClassVar[str]  # in sentences
-    kinds: ClassVar[tuple[str, ...]] = ("discrete",)  # of actions
-    eval_rule: ClassVar[Literal["exact", "first"]] = "exact"
+    kinds: ClassVar[tuple[str, ...]] = ("discrete",)
     positive: ClassVar[tuple[str, ...]] = (
         *("lr", "clip", "batch", "buffer", "episodes_per_update", "target_interval", "epsilon_anneal"),
     )

@@ -71,8 +71,9 @@ class Trainer:
             seeds = _with_env(seeds, jax.eval_shape(self._start, seeds.state))
         acting = jax.eval_shape(self._policies, seeds.state) if self._overlaps else None
         acting = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), acting)
-        counters = jax.eval_shape(self._counters)
-        return with_partial_buffers(TrainState(seeds, *counters, acting, self.collector.snapshot()))
+        clock, prepared, refreshed = jax.eval_shape(self._counters)
+        state = TrainState(seeds, clock, prepared, refreshed, acting, self.collector.snapshot())
+        return with_partial_buffers(state)
 
     def _counters(self) -> tuple[Clock, Array, Array]:
         """The clock, and the counters of the sharing method's own stops."""
@@ -210,9 +211,9 @@ class Trainer:
             lambda leaf: jax.ShapeDtypeStruct((seeds, leaf.shape[0], rows, *leaf.shape[1:]), leaf.dtype),
             self.learner.template(),
         )
-        flag = jax.ShapeDtypeStruct((seeds,), bool)
-        summary: Any = Summary(jax.ShapeDtypeStruct((seeds,), jnp.int32), dict.fromkeys(GIVEN, flag))
-        return env, batch._replace(memory=env), summary
+        taken: Any = jax.ShapeDtypeStruct((seeds,), jnp.int32)
+        flags: Any = dict.fromkeys(GIVEN, jax.ShapeDtypeStruct((seeds,), bool))
+        return env, batch._replace(memory=env), Summary(taken, flags)
 
     def evaluate(self, state: TrainState, evaluation: Any) -> dict[str, Any]:
         """Greedy episodes of every seed; means over episodes, one number per seed."""
