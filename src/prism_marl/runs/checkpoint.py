@@ -4,17 +4,12 @@ The checksum covers the arrays, the notes, the number of the checkpoint and whos
 place of another is noticed as surely as a damaged one.
 """
 
-from prism_marl.files import write_atomically
-from prism_marl.training.state import PartialArray
 import contextlib
 import hashlib
 import json
-import math
 import operator
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,14 +20,13 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
-from prism_marl.files import check_plain
+from prism_marl.files import check_plain, write_atomically
+from prism_marl.training.state import PartialArray
 
 FORMAT = "3"
 KEEP = 2  # the newest and the one before: a damaged file never costs the run
 
 State = TypeVar("State")
-
-
 
 
 class Writer:
@@ -177,8 +171,6 @@ def remove_leftovers(folder: Path) -> None:
     for part in (*folder.glob(".*.[0-9]*.tmp"), *folder.glob("*/.*.[0-9]*.tmp")):
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-
-
 
 
 def _plain(leaf: Any) -> np.ndarray:

@@ -1,6 +1,5 @@
 """What a result was computed with, and what the machine can still hold."""
 
-from prism_marl.envs.cores import usable_cores
 import contextlib
 import importlib.util
 import os
@@ -17,6 +16,7 @@ import numpy
 import optax
 
 from prism_marl import __version__
+from prism_marl.envs.cores import usable_cores
 from prism_marl.errors import UserError
 from prism_marl.sharing.products import on_matrix_units
 
@@ -45,10 +45,6 @@ def describe_machine() -> dict[str, Any]:
 def precision() -> str:
     """What the inputs of products are rounded to."""
     return "tf32" if on_matrix_units() else "float32"
-
-
-
-
 
 
 def visible_gpus() -> list[str]:

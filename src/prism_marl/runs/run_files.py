@@ -3,11 +3,7 @@
 Every reader keeps what is good and appends a plain-English sentence to ``notes`` for what it left out.
 """
 
-from prism_marl.scene import read_scene
-from prism_marl.files import number
-import dataclasses
 import json
-import math
 import tarfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,8 +17,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from prism_marl.scene import Scene, Shape
-from prism_marl.files import check_plain, LARGEST_ROWS, LARGEST_TEXT, read_text, StrangeFileError
+from prism_marl.files import LARGEST_ROWS, LARGEST_TEXT, StrangeFileError, check_plain, number, read_text
+from prism_marl.scene import Scene, read_scene
 
 FloatArray = NDArray[np.float64]
 
@@ -83,8 +79,6 @@ def worth_keeping(frames: Sequence[Scene]) -> list[Scene]:
     most = max((len(frame.shapes) for frame in frames), default=0)
     limit = min(REPLAY_FRAMES, max(2, REPLAY_SHAPES // max(most, 1)))
     return [frames[index] for index in evenly_spaced(len(frames), limit)]
-
-
 
 
 def read_json(path: Path, root: Path, notes: list[str]) -> Any:
@@ -199,10 +193,6 @@ def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[
         if frames:
             replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
     return tuple(replays), 0
-
-
-
-
 
 
 def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:

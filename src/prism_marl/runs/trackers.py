@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from prism_marl.errors import nearest, UserError
+from prism_marl.errors import UserError, nearest
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet, Several
 from prism_marl.runs.rows import BOOKKEEPING
