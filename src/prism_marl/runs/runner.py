@@ -52,9 +52,7 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
-            programs = Programs(
-                trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer)
-            )
+            programs = Programs(trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer))
             _Session(trainer, folder, monitor, stop, writer, like, programs).run()
     return folder
 
