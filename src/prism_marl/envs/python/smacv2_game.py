@@ -13,7 +13,7 @@ from prism_marl.envs.workers.process import parent_channel
 
 
 def configuration(race: str, agents: int, enemies: int) -> dict[str, Any]:
-    """The settings of the configurations that SMACv2 ships and the paper uses; all others keep the package's defaults."""
+    """The settings of SMACv2's own configurations, which the paper uses; all others keep the package's defaults."""
     units = {
         "terran": ["marine", "marauder", "medivac"],
         "protoss": ["stalker", "zealot", "colossus"],
