@@ -325,7 +325,7 @@ def test_an_empty_mask_is_refused_while_playing():
         def _infos(self) -> dict[str, Any]:
             return {agent: {"action_mask": np.zeros(2)} if agent == "a" else {} for agent in self.agents}
 
-    with pytest.raises(UserError, match="leaves agent 'a' no legal action at step 0"):
+    with pytest.raises(UserError, match="gives agent 'a' no legal action at step 0"):
         PettingZoo("pettingzoo/stuck", Stuck(), horizon=2).reset(0)
 
 

@@ -1,11 +1,11 @@
 """The diagnostic task ``reach/<agents>``: ``roles`` for continuous actions, over several steps.
 
-Everybody observes the same drift d, and agent i must play its own point (c_i + 0.2 d, -c_i + 0.2 d), where the c_i are
-spread evenly over [-0.8, 0.8]. The reward of a step is 1 minus the mean squared distance over agents and coordinates.
-What the team misses on average moves the drift, and a drift outside [-1, 1] ends the episode.
+All agents observe the same drift d, and the target of agent i is the point (c_i + 0.2 d, -c_i + 0.2 d), where the c_i
+are spread evenly over [-0.8, 0.8]. The reward of a step is 1 minus the mean squared distance over agents and
+coordinates. The mean distance with its sign moves the drift, and a drift outside [-1, 1] terminates the episode.
 
-The best reward of a sharing method is known in advance: 1 where every agent can differ, 1 - var(c) where all act alike,
-since the best common action is the mean of the points. In both cases the drift then stands still.
+The best reward of a sharing method is known: 1 if every agent can differ, 1 - var(c) if all act alike, because the best
+common action is the mean of the targets. In both cases the drift then stays constant.
 """
 
 import re
@@ -19,15 +19,15 @@ from prism_marl.types import EnvSpec, Observation, Step
 
 FEWEST, MOST = 2, 1024
 HORIZON = 10
-LEAN = 0.2  # how far the points follow the drift
-PUSH = 0.5  # how far the drift follows a miss
+LEAN = 0.2  # how much the targets move with the drift
+PUSH = 0.5  # how much the drift moves with the mean distance
 START = 0.8  # the drift starts in [-START, START]
 SIDE = 24.0  # units of the picture
 LEGEND = "disc: what an agent plays; circle of its colour: what it should"
 
 
 def points(agents: int) -> np.ndarray:
-    """c_i, the first coordinate of each agent's point at drift 0."""
+    """c_i, the first coordinate of each agent's target at drift 0."""
     return np.linspace(-0.8, 0.8, agents, dtype=np.float32)
 
 
@@ -38,17 +38,17 @@ class Reach:
         self.spec, self.number = reach_spec(str(agents)), number
         self.points = np.stack([points(agents), -points(agents)], axis=-1)
         self.drift, self.clock = np.zeros(number, np.float32), np.zeros(number, np.int32)
-        # of the last step, only for those who look: no part of a snapshot
+        # of the last step; used by drawings only, so not part of a snapshot
         self._aim = self._played = np.zeros((number, agents, 2), np.float32)
 
     def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
-        """Start these rows at a drift that depends on the seed alone."""
+        """Start these rows; the seed decides the first drift."""
         for row, seed in zip(rows, seeds, strict=True):
             self.drift[row] = np.random.default_rng(int(seed)).uniform(-START, START)
         self.clock[rows] = 0
 
     def observe(self) -> Observation:
-        """The drift and two constants, which standardising would otherwise leave without a measure."""
+        """The drift and the constants 1 and -1, without which standardised inputs would lose the size of the drift."""
         agents, actions = self.spec.agents, self.spec.actions
         state = np.stack([self.drift, np.ones_like(self.drift), -np.ones_like(self.drift)], axis=-1)
         local = np.broadcast_to(state[:, None], (self.number, agents, self.spec.observation))
@@ -57,7 +57,7 @@ class Reach:
         return Observation(*parts)
 
     def step(self, action: np.ndarray) -> Step:
-        """Reward, then the drift moves."""
+        """Compute the reward, then move the drift."""
         self._aim, self._played = self.points + LEAN * self.drift[:, None, None], np.array(action)
         miss = action - self._aim
         reward = 1 - np.mean(miss**2, axis=(1, 2))
@@ -75,15 +75,15 @@ class Reach:
         self.drift, self.clock = snapshot["drift"].copy(), snapshot["clock"].copy()
 
     def scene(self, row: int) -> Scene:
-        """The plane of actions: a circle at each agent's point, and a disc where it played in the step just made."""
+        """The plane of actions: a circle at each agent's target, and a disc at its action in the last step."""
         size = max(0.15, min(1.2, 12 / self.spec.agents))
         aim = self._aim[row] if self.clock[row] else self.points + LEAN * self.drift[row]
-        wanted, played = self._place(aim), self._place(self._played[row])
+        wanted, played = self._in_picture(aim), self._in_picture(self._played[row])
         circles = [Shape("circle", x, y, 1.6 * size, agent, glyph="o") for agent, (x, y) in enumerate(wanted)]
         discs = [
             Shape("disc", x, y, size, agent, glyph=chr(ord("A") + agent % 26))
             for agent, (x, y) in enumerate(played)
-            if self.clock[row]  # nothing is played before the first step
+            if self.clock[row]  # before the first step there is no action
         ]
         clock, drift = int(self.clock[row]), float(self.drift[row])
         caption = f"step {clock}/{HORIZON}, drift {drift:.2f}"
@@ -91,12 +91,12 @@ class Reach:
         return Scene(SIDE, SIDE, (*circles, *discs), grid=False, caption=caption, extra=numbers, legend=LEGEND)
 
     @staticmethod
-    def _place(points: np.ndarray) -> list[list[float]]:
-        """Points of [-1, 1] in the picture, which leaves a margin; the second coordinate points up."""
+    def _in_picture(points: np.ndarray) -> list[list[float]]:
+        """Coordinates in the picture of points in [-1, 1]; there is a margin, and the second coordinate points up."""
         return (SIDE / 2 + SIDE / 2.4 * points * [1, -1]).tolist()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 def reach_spec(variant: str) -> EnvSpec:

@@ -1,7 +1,7 @@
-"""The diagnostic game ``roles/<agents>``: everybody sees the same, and everybody must play its own index.
+"""The diagnostic game ``roles/<agents>``: all agents observe the same, and each one must play its own index.
 
-Only identity can solve it, so the best return of a sharing method is known in advance: 1/n when all agents
-share one network, k/n with k clusters, 1 when every agent can differ.
+Agents can only solve it by their identity, so the best return of a sharing method is known: 1/n if all agents share one
+network, k/n with k clusters, 1 if every agent can differ.
 """
 
 import re
@@ -18,7 +18,7 @@ FEWEST, MOST = 2, 1024
 
 
 class State(NamedTuple):
-    """Nothing but the clock: the game has no memory."""
+    """The number of steps; there is no other state."""
 
     clock: Int[Array, ""]
 

@@ -7,7 +7,7 @@ from prism_marl.errors import UserError
 
 
 def read_settings(name: str, query: str) -> dict[str, Any]:
-    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false, none, and words for all else."""
+    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false and none; other values are words."""
     found: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
         key, equals, text = part.partition("=")
@@ -31,5 +31,5 @@ def _value(text: str) -> Any:
 
 
 def with_setting(name: str, setting: str) -> str:
-    """How to write a task with one more setting."""
+    """The task name with one more setting, in quotes."""
     return f"'{name}{'&' if '?' in name else '?'}{setting}'"

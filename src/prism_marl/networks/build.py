@@ -1,4 +1,4 @@
-"""The agent network of a task: one place that knows which architecture goes with which kind of action."""
+"""Builds the agent network of a task; the kind of action decides the architecture."""
 
 import jax
 from jaxtyping import Array, Key
@@ -13,7 +13,7 @@ from prism_marl.types import EnvSpec
 def agent_network(
     spec: EnvSpec, sharing: Sharing, *, width: int, last_action: bool, key: Key[Array, ""]
 ) -> RecurrentAgent | MlpActor:
-    """Recurrent action values where actions are discrete, a feed-forward actor where they are continuous."""
+    """Recurrent action values if actions are discrete, a feed-forward actor if they are continuous."""
     build = recurrent_agent if spec.kind == "discrete" else mlp_actor
     return build(
         sharing,
@@ -27,7 +27,7 @@ def agent_network(
 
 
 def agent_shapes(spec: EnvSpec, sharing: Sharing, *, width: int, last_action: bool) -> RecurrentAgent | MlpActor:
-    """The same network with shapes in place of arrays: what ``footprint`` counts without allocating anything."""
+    """The same network with shapes in place of arrays, which ``footprint`` can count without allocating memory."""
     return jax.eval_shape(
         lambda: agent_network(spec, sharing, width=width, last_action=last_action, key=jax.random.key(0))
     )

@@ -1,4 +1,4 @@
-"""The layout of an agent's observation in words, for the page of environments and for whoever reads arrays."""
+"""Describes every number of an agent's observation; docs/environments.md has the same list."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Field:
 
 
 def fields(env: Skirmish) -> tuple[Field, ...]:
-    """Every number of one agent's observation, in order. A dead agent sees zeros only."""
+    """Every number of one agent's observation, in order. A dead agent observes zeros."""
     names = [unit.name for unit in env.table.units]
     shield = [("shield", 0, "share of the shields that is left")] * env.table.shielded
     body = [("health", 0, "share of the health that is left"), *shield]
