@@ -1,4 +1,4 @@
-"""``prism-marl report``."""
+"""``prism-marl report``: makes a page of runs."""
 
 from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.report.page import write_page, write_report
