@@ -284,7 +284,7 @@ def space(**spaces: Any) -> type[Toy]:
     ("variant", "content", "hint"),
     [
         ("no-module", {}, "must name a module with parallel_env"),
-        ("nowhere_to_be_found.game", {}, "not there .'nowhere_to_be_found'.; install it or run from the folder"),
+        ("nowhere_to_be_found.game", {}, "does not exist .'nowhere_to_be_found'.; install it or run from the folder"),
         ("toy", {}, "'toy' has no parallel_env; add a function"),
         ("toy", {"parallel_env": Toy}, "how long an episode may last; write 'pettingzoo/toy.horizon=200'"),
         ("toy?horizon=0", {"parallel_env": Toy}, "whole number from 1 to"),

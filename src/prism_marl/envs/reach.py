@@ -8,12 +8,11 @@ The best reward of a sharing method is known: 1 if every agent can differ, 1 - v
 common action is the mean of the targets. In both cases the drift then stays constant.
 """
 
-import re
 from typing import Any
 
 import numpy as np
 
-from prism_marl.errors import UserError
+from prism_marl.envs.settings import read_agents
 from prism_marl.scene import Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
 
@@ -101,14 +100,7 @@ class Reach:
 
 def reach_spec(variant: str) -> EnvSpec:
     """Sizes of ``reach/<variant>``, where the variant is the number of agents."""
-    if not re.fullmatch("[0-9]{1,9}", variant):
-        raise UserError(
-            f"task: 'reach/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as 'reach/3'"
-        )
-    agents = int(variant)
-    if not FEWEST <= agents <= MOST:
-        bound = min(max(agents, FEWEST), MOST)
-        raise UserError(f"task: reach takes {FEWEST} to {MOST} agents, not {agents}; try 'reach/{bound}'")
+    agents = read_agents("reach", variant, FEWEST, MOST, "reach/3")
     return EnvSpec(
         f"reach/{agents}",
         agents,

@@ -1,9 +1,22 @@
-"""Settings that follow the ``?`` of a task name."""
+"""Parts of a task name: a number of agents, and settings after ``?``."""
 
 import ast
+import re
 from typing import Any
 
 from prism_marl.errors import UserError
+
+
+def read_agents(family: str, variant: str, fewest: int, most: int, example: str) -> int:
+    """The number of agents of a task ``family/<agents>``."""
+    if not re.fullmatch("[0-9]{1,9}", variant):
+        raise UserError(
+            f"task: '{family}/{variant}' must end in the number of agents, {fewest} to {most}, such as '{example}'"
+        )
+    agents = int(variant)
+    if (near := min(max(agents, fewest), most)) != agents:
+        raise UserError(f"task: {family} takes {fewest} to {most} agents, not {agents}; try '{family}/{near}'")
+    return agents
 
 
 def read_settings(name: str, query: str) -> dict[str, Any]:

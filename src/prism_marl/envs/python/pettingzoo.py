@@ -135,7 +135,7 @@ class PettingZoo:
             space = rest[INSIDE] if set(rest) == {INSIDE} else self._spaces.Dict(rest)
         if not space.is_np_flattenable:
             raise UserError(
-                f"task: '{name}' gives agent '{agent}' a {type(space).__name__} to observe, which has no fixed length; "
+                f"task: '{name}' gives agent '{agent}' a {type(space).__name__} space to observe: its length varies; "
                 "wrap the environment so that it gives a Box"
             )
         return space
