@@ -64,8 +64,8 @@ def observe(race: Race, mirror: bool, state: State, kept: Bool[Array, "n m"] | N
     bodies = _bodies(race, mirror, state)
     seen = between.seen & alive[None, :] & alive[:n, None]
     scale = between.sight[:, None]
-    place = jnp.stack([between.distance / scale, between.dx / scale, between.dy / scale], axis=-1)
-    parts = [place, jnp.broadcast_to(bodies, (n, *bodies.shape))]
+    position = jnp.stack([between.distance / scale, between.dx / scale, between.dy / scale], axis=-1)
+    parts = [position, jnp.broadcast_to(bodies, (n, *bodies.shape))]
     view = jnp.where(seen[..., None], jnp.concatenate(parts, axis=-1), 0.0)
 
     enemy_seen = seen[:, n:] if kept is None else seen[:, n:] & kept

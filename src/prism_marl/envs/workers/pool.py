@@ -83,7 +83,7 @@ class Worker:
             self.kill()
 
     def _replace(self, lost_slot: int, error: EnvLostError) -> None:
-        """Start a new process and replay all episodes but the lost one, and but those that are lost on the way."""
+        """Start a new process and replay all episodes but the lost one; a replay may lose further episodes."""
         pending, lost = set(self._pending), {lost_slot: error}
         self._pending.clear()
         while lost:
