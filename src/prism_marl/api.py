@@ -26,7 +26,7 @@ from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # pyright: ignore[reportMissingImports]
 
     from prism_marl.report.load import Curves
 
@@ -191,7 +191,7 @@ class Run:
     def dataframe(self, kind: Kind = "eval") -> "pandas.DataFrame":
         """All rows as a table of pandas, which has to be installed."""
         try:
-            import pandas
+            import pandas  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError:
             raise UserError("dataframe: pandas is not installed: pip install pandas") from None
         parts = [pandas.DataFrame({"seed": one.seed, "step": one.steps, **one.metrics}) for one in self._seeds(kind)]

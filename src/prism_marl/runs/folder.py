@@ -12,15 +12,14 @@ import jax
 import numpy as np
 
 from prism_marl import envs
-from prism_marl.runs import checkpoint
-from prism_marl.scene import Scene
-from prism_marl.errors import storage_error, UserError
+from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.experiment.presets import method_settings
-from prism_marl.files import read_text, refuse_links_out, StrangeFileError
+from prism_marl.files import StrangeFileError, read_text, refuse_links_out
+from prism_marl.runs import checkpoint
+from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
-from prism_marl.scene import scene_to_json
+from prism_marl.scene import Scene, scene_to_json
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
 

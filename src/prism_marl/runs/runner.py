@@ -18,20 +18,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl.runs import checkpoint
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.training.finite import broken_weights, explained, Fault, first_fault
-from prism_marl.training.export_cache import open_export_cache
-from prism_marl.runs.machine import free_bytes, full_memory_explained
-from prism_marl.training.sharding import seed_places
-from prism_marl.training.programs import Programs
-from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
-from prism_marl.sharing import role_layers
 from prism_marl.monitor import Monitor, Quiet
+from prism_marl.runs import checkpoint
+from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
+from prism_marl.runs.machine import free_bytes, full_memory_explained
 from prism_marl.runs.rows import Rows
 from prism_marl.runs.signals import Stop, stop_signals
+from prism_marl.sharing import role_layers
 from prism_marl.training.build import make_trainer
+from prism_marl.training.export_cache import open_export_cache
+from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
+from prism_marl.training.programs import Programs
+from prism_marl.training.sharding import seed_places
 from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
@@ -51,7 +51,9 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
-            programs = Programs(trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer))
+            programs = Programs(
+                trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer)
+            )
             _Session(trainer, folder, monitor, stop, writer, like, programs).run()
     return folder
 
@@ -168,7 +170,9 @@ class _Session:
         self.monitor.progress(int(steps.min()), self.rate, self.shown)
         self.evaluation += 1
         zeros = jax.tree.map(jnp.zeros_like, state.seeds.log.sums)
-        return eqx.tree_at(lambda s: (s.seeds.log.sums, s.clock.summed), state, (zeros, jnp.zeros_like(state.clock.summed)))
+        return eqx.tree_at(
+            lambda s: (s.seeds.log.sums, s.clock.summed), state, (zeros, jnp.zeros_like(state.clock.summed))
+        )
 
     def _refuse_nonsense(self, fault: Fault | None) -> None:
         if fault is not None:

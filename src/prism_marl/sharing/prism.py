@@ -26,7 +26,7 @@ from prism_marl.sharing.base import (
 )
 from prism_marl.sharing.estimators import StraightThrough, step_function
 from prism_marl.sharing.fups import shared_linear
-from prism_marl.sharing.kaleidoscope import draw_thresholds
+from prism_marl.sharing.kaleidoscope import sample_thresholds
 from prism_marl.sharing.resets import fresh_directions
 from prism_marl.sharing.spectral import HIGHEST, FactoredLinear, initial_factors
 
@@ -92,7 +92,7 @@ class Prism(Sharing):
 
     def thresholds(self, key: Key[Array, ""], identities: int, masked: int) -> Float[Array, "m k"]:
         """Starting values. Adam moves what is stored by lr, hence the threshold itself by threshold_rate * lr."""
-        drawn = draw_thresholds(key, (identities, masked), self.threshold_scale, self.threshold_shift)
+        drawn = sample_thresholds(key, (identities, masked), self.threshold_scale, self.threshold_shift)
         return drawn / self.threshold_rate
 
     def masked(self, rank: int) -> int:
