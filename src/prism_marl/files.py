@@ -7,6 +7,7 @@ a pipe would be waited for without end, and a few bytes on the disk can claim to
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

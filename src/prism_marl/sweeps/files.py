@@ -26,7 +26,7 @@ def load_sweep(path: Path) -> Sweep:
     return made
 
 
-def cross(tasks: Iterable[str], methods: Iterable[str], variant: str = "paper") -> tuple[Experiment, ...]:
+def cross(tasks: Iterable[str], methods: Iterable[str], variant: str = "default") -> tuple[Experiment, ...]:
     """The preset of every task with every method."""
     methods = tuple(methods)
     return tuple(preset(task, method, variant) for task in tasks for method in methods)
@@ -62,7 +62,7 @@ def _from_json(path: Path) -> tuple[Experiment, ...]:
     options = data.get("options", {})
     if not isinstance(options, dict):
         raise UserError(f'{path.name}: options: expected an object such as {{"learner.lr": [0.001, 0.0005]}}')
-    bases = cross(_words(path, data, "tasks"), _words(path, data, "sharing"), str(data.get("preset", "paper")))
+    bases = cross(_words(path, data, "tasks"), _words(path, data, "sharing"), str(data.get("preset", "default")))
     return grid(bases, options)
 
 
