@@ -6,8 +6,9 @@ python benchmarks/results.py
 from pathlib import Path
 from typing import Any
 
-from prism_marl.paper.numbers import SEED, final_numbers, final_returns, last_step, markdown_table
+from prism_marl.paper.numbers import final_numbers, final_values, markdown_table
 from prism_marl.report import stats
+from prism_marl.report.finals import SEED
 from prism_marl.report.load import Run, find_runs, load_run
 from prism_marl.sharing import METHODS
 
@@ -41,8 +42,8 @@ def rows() -> list[dict[str, Any]]:
 
 def at_equal_steps(one: Run, other: Run) -> tuple[Any, Any]:
     """Returns of two runs where the shorter one ends; what a run oversteps its goal by does not count."""
-    until = 1.01 * min(last_step(one), last_step(other))
-    return final_returns(one, until), final_returns(other, until)
+    until = 1.01 * min(final_values(one).step, final_values(other).step)
+    return final_values(one, until).values, final_values(other, until).values
 
 
 def block() -> str:

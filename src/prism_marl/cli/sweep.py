@@ -7,6 +7,7 @@ from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.cli.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.cli.screen import counted, show, table
 from prism_marl.errors import UserError
+from prism_marl.report.finals import final_return
 from prism_marl.runs.trackers import SINKS_HELP, check_sinks
 from prism_marl.sweeps.files import cross, load_sweep
 from prism_marl.sweeps.grid import Sweep, folder_of, grid, is_finished, run_sweep
@@ -28,7 +29,7 @@ def run(argv: list[str]) -> int:
     sinks = check_sinks(found.sinks)
     executor = chosen_executor(found)
     files = [Path(word) for word in found.what if word.endswith(".py")]
-    with SweepView(sweep.experiments, found.out) as view:
+    with SweepView(sweep.experiments, found.out, final=final_return) as view:
         outcome = run_sweep(sweep, found.out, executor, sinks=sinks, files=files, on_event=view.on_event)
     return conclude(outcome, sweep, found.out)
 

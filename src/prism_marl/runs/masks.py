@@ -34,7 +34,7 @@ class StartCounts(NamedTuple):
 
     def total(self) -> "StartCounts":
         """All seeds as one."""
-        return StartCounts(*(np.sum(column, keepdims=True) for column in self))
+        return StartCounts(*(np.array([column.sum()]) for column in self))
 
 
 def explained_by_start(spectrum: ArrayLike, mask: ArrayLike, common: int = 0) -> StartCounts:
