@@ -7,7 +7,7 @@ import pytest
 
 from prism_marl.envs import describe
 from prism_marl.experiment.presets import method_settings
-from prism_marl.networks import MlpActor, RecurrentAgent, agent_network, agent_shapes
+from prism_marl.networks import MlpActor, RecurrentAgent, build_agent, agent_shapes
 from prism_marl.paper import budgets
 from prism_marl.paper.scaling import AGENTS, STUDIED, Point, scaling_figure, scaling_study, write_figure
 from prism_marl.sharing import METHODS, FuPS, Kaleidoscope, NoPS, Prism
@@ -54,7 +54,7 @@ def test_footprint_counts_every_leaf_once(method, task):
 @pytest.mark.parametrize("method", ["snp", "prism"])
 def test_shapes_are_those_of_the_built_network(method):
     settings = method_settings(ANT, method)
-    built = agent_network(describe(ANT), settings, width=8, last_action=False, key=jax.random.key(0))
+    built = build_agent(describe(ANT), settings, width=8, last_action=False, key=jax.random.key(0))
     assert footprint(built) == footprint(agent_shapes(describe(ANT), settings, width=8, last_action=False))
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(built))
 

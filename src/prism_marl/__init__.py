@@ -1,3 +1,69 @@
-"""Parameter sharing in multi-agent reinforcement learning."""
+"""Parameter sharing in multi-agent reinforcement learning: every agent decides how much of the network it shares.
+
+Train a team, look at its curve, measure it again:
+
+    import prism_marl as pm
+
+    run = pm.train("roles/4", sharing="prism", seeds=2, out="runs/first")
+    steps, returns = run.curve("return").steps, run.curve("return").values   # [points], [seeds, points]
+    pm.evaluate("runs/first", episodes=200)
+    pm.report(["runs/first"], out="runs/page")
+
+Three things can be chosen freely: how agents share parameters (``pm.sharing``), what learns (``pm.learners``) and what
+is played (``pm.envs``). ``prism-marl list`` shows all of them, and ``prism-marl`` does the same from a shell.
+
+Sharing layers also work in other JAX code:
+
+    layer = pm.sharing.Prism(common=0.5).linear(8, 32, identities=4, key=key, kind="hidden", depth=0)
+
+Everything is imported when it is first used, so that ``import prism_marl`` takes no time.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prism_marl import envs, learners, sharing
+    from prism_marl.api import Run, evaluate, experiment, load_run, report, train
+    from prism_marl.errors import UserError
+    from prism_marl.experiment.experiment import Experiment
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Experiment": "prism_marl.experiment.experiment",
+    "Run": "prism_marl.api",
+    "UserError": "prism_marl.errors",
+    "evaluate": "prism_marl.api",
+    "experiment": "prism_marl.api",
+    "load_run": "prism_marl.api",
+    "report": "prism_marl.api",
+    "train": "prism_marl.api",
+}
+_PACKAGES = ("envs", "learners", "sharing")
+
+__all__ = [
+    "Experiment",
+    "Run",
+    "UserError",
+    "envs",
+    "evaluate",
+    "experiment",
+    "learners",
+    "load_run",
+    "report",
+    "sharing",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"prism_marl.{name}")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'prism_marl' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,23 +4,23 @@ import argparse
 import contextlib
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
+from prism_marl.api import measured
 from prism_marl.cli import filming
 from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.cli.screen import counted
+from prism_marl.collect.compiled import CompiledCollector
 from prism_marl.envs.python.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.render.draw import scene_to_text
-from prism_marl.runs import checkpoint
-from prism_marl.runs.folder import load_experiment, owner
+from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.machine import configure_jax, full_memory_explained
-from prism_marl.runs.runner import make_trainer
-from prism_marl.training.trainer import Trainer, TrainState
+from prism_marl.runs.trained import load_trained
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
 
 
 def run(argv: list[str]) -> int:
@@ -39,9 +39,11 @@ def run(argv: list[str]) -> int:
     seed = _check(found, experiment)
     configure_jax()
     with full_memory_explained(), contextlib.ExitStack() as stack:
-        trainer, state = load(found.run, found.episodes)
+        trainer, state, complaints = load_trained(found.run, found.episodes)
         stack.enter_context(contextlib.closing(trainer))
-        if found.render and getattr(trainer.env, "scene", None) is None:
+        for complaint in complaints:
+            Console(stderr=True).print(complaint, highlight=False, soft_wrap=True)
+        if found.render and not _drawn(trainer):
             raise _undrawn(trainer)
         show_numbers(trainer, state)
         if found.render:
@@ -74,24 +76,9 @@ def _check_trust(task: str, trusted: str | None) -> None:
         )
 
 
-def load(folder: Path, episodes: int) -> tuple[Trainer, TrainState]:
-    """The trainer and the newest whole state of a run."""
-    experiment = load_experiment(folder).with_option("run.eval_episodes", str(episodes))
-    experiment.validate()
-    trainer = make_trainer(experiment)
-    restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes(), owner(folder))
-    if restored is None:
-        raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
-    state, _, complaints = restored
-    for complaint in complaints:
-        Console(stderr=True).print(f"{complaint}; using the one before", highlight=False, soft_wrap=True)
-    return trainer, state
-
-
 def show_numbers(trainer: Trainer, state: TrainState) -> None:
     """One line per seed."""
-    evaluate = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
-    values = jax.device_get(evaluate(state, jnp.int32(2**31 - 1)))  # episodes that training never evaluated on
+    values = measured(trainer, state)
     run = trainer.experiment.run
     played = counted(run.eval_episodes, "greedy episode")
     title = f"{trainer.experiment.sharing.label} on {trainer.experiment.task}: {played}"
@@ -102,6 +89,12 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
         steps = f"{int(state.seeds.steps[index]):,}"
         table.add_row(str(run.seed + index), steps, *(f"{value[index]:.3f}" for value in values.values()))
     Console().print(table)
+
+
+def _drawn(trainer: Trainer) -> bool:
+    """Whether the environment has a drawing; one in Python may turn out to have none."""
+    collector = trainer.collector
+    return not isinstance(collector, CompiledCollector) or getattr(collector.env, "scene", None) is not None
 
 
 def _undrawn(trainer: Trainer) -> UserError:

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from PIL import Image
 
-from prism_marl.envs import make_vector
 from prism_marl.envs.mamujoco import camera
 from prism_marl.errors import UserError
 from prism_marl.render.mp4 import find_ffmpeg
 from prism_marl.render.video import SAVERS, known_endings, write_film
 from prism_marl.runs.run_files import evenly_spaced
 from prism_marl.scene import Scene
-from prism_marl.training.trainer import Trainer, TrainState
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
 
 FILM_FRAMES = 401  # of 1000 steps of a robot, about every second or third: still smooth, and a file of a few MB
 FILM_SECONDS = 20.0  # a longer episode is shown faster than five steps a second
@@ -57,31 +56,11 @@ def save(frames: Sequence[Scene | Image.Image], path: Path) -> None:
     write_film(frames, path, fps=max(5.0, len(frames) / FILM_SECONDS))
 
 
-class _Watched:
-    """An environment that notes its state whenever it is looked at, so that a camera can draw it later."""
-
-    def __init__(self, env: Any):
-        self._env = env
-        self.snapshots: list[dict[str, np.ndarray]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def scene(self, row: int) -> Scene:
-        """The environment's own drawing."""
-        self.snapshots.append(self._env.snapshot())
-        return self._env.scene(row)
-
-
 def film(trainer: Trainer, state: TrainState, seed: int, episode: int) -> tuple[list[Image.Image], float, int]:
     """One episode through MuJoCo's camera: pictures, the return, and the steps played."""
-    pool: dict[int, Any] = trainer.pool  # pyright: ignore[reportAttributeAccessIssue]
-    env = pool.get(1) or make_vector(trainer.experiment.task, 1)
-    pool[1] = watched = _Watched(env)
-    try:
-        _, total = trainer.watch(state, seed=seed, number=episode)
-    finally:
-        pool[1] = env
-    kept = thinned(watched.snapshots, FILM_FRAMES)
-    pictures = [Image.fromarray(picture) for picture in camera.frames(trainer.experiment.task, kept)]
-    return pictures, total, len(watched.snapshots) - 1
+    states: list[Any] = []
+    _, total = trainer.watch(state, seed=seed, number=episode, states=states)
+    pictures = [
+        Image.fromarray(picture) for picture in camera.frames(trainer.experiment.task, thinned(states, FILM_FRAMES))
+    ]
+    return pictures, total, len(states) - 1

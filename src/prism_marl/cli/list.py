@@ -7,6 +7,7 @@ from prism_marl.cli.arguments import Arguments
 from prism_marl.cli.screen import show, show_json, table
 from prism_marl.envs.registry import families
 from prism_marl.experiment.presets import VARIANTS
+from prism_marl.learners import LEARNERS
 from prism_marl.sharing import METHODS
 
 _WITHOUT_CHANGES = {
@@ -36,13 +37,14 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
                 "pattern": family.pattern,
                 "examples": list(family.examples),
                 "about": family.about,
-                "playable": family.make is not None or family.vector is not None,
+                "playable": any(build is not None for build in (family.make, family.python, family.rows)),
             }
             for name, family in families().items()
         ],
-        "methods": [
-            {"name": name, "label": cls.label, "about": (inspect.getdoc(cls) or "").partition("\n")[0]}
-            for name, cls in METHODS.items()
+        "methods": [{"name": name, "label": cls.label, "about": _first_line(cls)} for name, cls in METHODS.items()],
+        "learners": [
+            {"name": name, "label": cls.label, "actions": list(cls.kinds), "about": _first_line(cls)}
+            for name, cls in LEARNERS.items()
         ],
         "presets": [{"name": name, "changes": changes} for name, changes in VARIANTS.items()],
     }
@@ -55,8 +57,15 @@ def _show_tables(known: dict[str, list[dict[str, Any]]]) -> None:
     methods = table("\nSharing methods", ("name", "label"), text=("about",))
     for row in known["methods"]:
         methods.add_row(row["name"], row["label"], row["about"])
+    learners = table("\nLearners", ("name", "label", "actions"))
+    for row in known["learners"]:
+        learners.add_row(row["name"], row["label"], ", ".join(row["actions"]))
     presets = table("\nPresets", ("name",), text=("what it changes",))
     for row in known["presets"]:
         changes = ", ".join(f"{name}={value}" for name, value in row["changes"].items())
         presets.add_row(row["name"], changes or _WITHOUT_CHANGES[row["name"]])
-    show(tasks, methods, presets)
+    show(tasks, methods, learners, presets)
+
+
+def _first_line(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").partition("\n")[0]

@@ -1,7 +1,7 @@
 """``prism-marl report``."""
 
+from prism_marl import api
 from prism_marl.cli.arguments import Arguments, some_path
-from prism_marl.report.page import write_page, write_report
 
 
 def run(argv: list[str]) -> int:
@@ -17,6 +17,5 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--title", help="headline of the page")
     found = parser.parse_strictly(argv)
     out = found.out or found.runs[0] / "report.html"
-    write = write_report if out.suffix.lower() in (".html", ".htm") else write_page
-    print(write(found.runs, out, found.title))  # noqa: T201
+    print(api.report(found.runs, out=out, title=found.title))  # noqa: T201
     return 0

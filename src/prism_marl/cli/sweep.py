@@ -42,6 +42,7 @@ def _parser() -> Arguments:
     )
     parser.add_argument("what", nargs="+", help="tasks; or a file: a grid in JSON, or Python with `sweep` in it")
     parser.add_argument("--sharing", nargs="+", metavar="METHOD", help="sharing methods (default: prism)")
+    parser.add_argument("--learner", nargs="+", metavar="NAME", help="learners (default: that of each benchmark)")
     parser.add_argument("--preset", help="one of `prism-marl list` (default: default)")
     parser.add_argument(
         "--set",
@@ -65,8 +66,10 @@ def build(found: argparse.Namespace, fields: list[tuple[str, str]]) -> Sweep:
     files = [Path(word) for word in found.what if word.endswith(GRID_FILES)]
     if not files:
         methods = [word for part in found.sharing or ["prism"] for word in part.split(",")]
-        return Sweep(found.out.name, grid(cross(found.what, methods, found.preset or "default"), options))
-    for name in ("sharing", "preset"):
+        learners = [word for part in found.learner or [] for word in part.split(",")] or [None]
+        bases = cross(found.what, methods, found.preset or "default", learners)
+        return Sweep(found.out.name, grid(bases, options))
+    for name in ("sharing", "preset", "learner"):
         if getattr(found, name) is not None:
             raise UserError(f"--{name}: {files[0].name} says which experiments to run; write it there")
     if len(found.what) > 1:

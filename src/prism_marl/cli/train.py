@@ -1,14 +1,11 @@
 """``prism-marl train``."""
 
-from pathlib import Path
-
+from prism_marl import api
 from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.experiment import config
 from prism_marl.experiment.presets import preset
-from prism_marl.monitor import ProgressBar
-from prism_marl.runs.machine import configure_jax
-from prism_marl.runs.runner import run as run_experiment
-from prism_marl.runs.trackers import SINKS_HELP, check_sinks, tracked
+from prism_marl.learners import LEARNERS
+from prism_marl.runs.trackers import SINKS_HELP, check_sinks
 
 
 def run(argv: list[str]) -> int:
@@ -20,6 +17,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("task", help="for example lbf/10x10-3p-3f; see `prism-marl list`")
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
+    parser.add_argument("--learner", help=f"{', '.join(LEARNERS)} (default: the one of the task's benchmark)")
     parser.add_argument("--preset", default="paper", help="paper, or another of `prism-marl list` (default: paper)")
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, help="run folder (default: runs/TASK/METHOD-HASH)")
@@ -31,7 +29,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
 
-    experiment = preset(found.task, found.sharing, found.preset)
+    experiment = preset(found.task, found.sharing, found.preset, found.learner)
     for path, text in [*parser.short_fields(found), *fields]:
         experiment = experiment.with_option(path, text)
     experiment.validate()
@@ -41,12 +39,11 @@ def run(argv: list[str]) -> int:
                 print(f"--{path:<28} {value!s:<12} {about}")  # noqa: T201
         return 0
 
-    sinks = check_sinks(found.sinks)
-    cache = configure_jax(deterministic=found.deterministic, tf32=found.tf32)
-    folder = found.out or experiment.folder(Path("runs"))
-    title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seed(s)"
-    with ProgressBar(experiment.run.steps, title) as bar:
-        with tracked(bar, sinks, experiment, folder) as monitor:
-            run_experiment(experiment, folder, monitor, cache)
-        bar.note(f"done: {folder}")
+    api.train(
+        experiment,
+        out=found.out,
+        trackers=check_sinks(found.sinks),
+        deterministic=found.deterministic,
+        tf32=found.tf32,
+    )
     return 0

@@ -1,142 +1,270 @@
-"""Whole episodes, many at once, in one compiled loop over time. Nothing here runs in Python while it plays."""
+"""Playing in JAX environments: compiled loops over time, nothing of which runs in Python while it plays."""
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from prism_marl.collect.base import SIDE_BY_SIDE, Rule, Summary, evaluation_key, seed_numbers
+from prism_marl.collect.records import finite_episodes, finite_steps, fitted, seed_of, time_second
 from prism_marl.envs.base import JaxEnv
-from prism_marl.learners.qmix import Episode, QMixLearner
-from prism_marl.networks.recurrent import RecurrentAgent
-from prism_marl.sharing.base import RoleLinear
-from prism_marl.sharing.fups import SharedLinear
-from prism_marl.sharing.nops import IndependentLinear
+from prism_marl.learners.base import Clock, Learner, Mode, Trajectory
+from prism_marl.scene import Scene
 from prism_marl.types import Observation
 
 LOOK_EVERY = 10  # steps between two looks at whether anyone is still playing
 
 
-class Summary(NamedTuple):
-    """What an evaluation reports about each episode."""
+class Playing(NamedTuple):
+    """Rows while their episodes are played: [b, ...], or [n, b, ...] for all seeds."""
 
-    returns: Float[Array, " b"]
-    length: Float[Array, " b"]
-    metrics: dict[str, Float[Array, " b"]]  # at the last real step
-    sound: dict[str, Bool[Array, " b"]]  # whether all rewards, all observations of the episode were finite
-
-
-def materialise(network: Any) -> Any:
-    """The same network with one plain matrix per identity: acting then costs the same for every method."""
-
-    def plain(layer):
-        if not isinstance(layer, RoleLinear) or isinstance(layer, SharedLinear):
-            return layer
-        return IndependentLinear(weight=layer.dense(), bias=layer.dense_bias(), identities=layer.identities)
-
-    return jax.tree.map(plain, network, is_leaf=lambda node: isinstance(node, RoleLinear))
-
-
-class _Carry(NamedTuple):
     state: Any
     obs: Observation
-    hidden: Array
-    last_action: Array
-    alive: Array
-    summary: Summary
+    memory: Any
+    alive: Bool[Array, "*b"]
+    returns: Float[Array, "*b"]
+    length: Float[Array, "*b"]
+    metrics: dict[str, Float[Array, "*b"]]  # at the last real step
+
+
+class Standing(NamedTuple):
+    """Where rows of "steps" stand between two collections: [n, b, ...]."""
+
+    state: Any
+    obs: Observation
+    memory: Any
+
+
+class Moved(NamedTuple):
+    """One step of rows, as it is recorded."""
+
+    obs: Observation
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    extras: Any
+
+
+@dataclass(frozen=True)
+class CompiledCollector:
+    """Plays one JAX environment for all seeds."""
+
+    env: JaxEnv
+    first: int  # number of the first seed
+    seeds: int
+    rows: int  # environments of each seed
+    compiled: ClassVar[bool] = True
+
+    def reset(self, learner: Learner, policy: Any, keys: Key[Array, " n"]) -> Any:
+        if learner.collection.unit == "episodes":
+            return ()
+        start = jax.vmap(functools.partial(_start, self.env, learner, number=self.rows))
+        playing = start(policy, keys)
+        return Standing(playing.state, playing.obs, playing.memory)
+
+    def collect(
+        self,
+        learner: Learner,
+        policy: Any,
+        env: Any,
+        keys: Any,
+        steps: Any,
+        clock: Clock,
+        mode: Mode,
+    ) -> tuple[Any, Trajectory, Summary]:
+        """Whole episodes from a reset, or an interval of rows that go on and restart inside."""
+        del clock
+        if learner.collection.unit == "steps":
+            return self._interval(learner, policy, env, keys, steps, mode)
+        playing, record, slots = play(self.env, learner, policy, keys, steps, self.rows, mode)
+        finite = finite_episodes(learner, slots, record.valid, record.reward)
+        trajectory = fitted(learner.template(), time_second(_trajectory(record, slots, None)))
+        return (), trajectory, Summary(jnp.sum(playing.length, axis=1).astype(jnp.int32), finite)
+
+    def _interval(self, learner, policy, env: Standing, keys, steps, mode) -> tuple[Standing, Trajectory, Summary]:
+        length = learner.collection.length
+        each = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, length))(keys), 0, 1)
+
+        def one(standing: Standing, keys):
+            standing, moved, after, _ = _go_on(self.env, learner, policy, standing, keys, steps, mode)
+            return standing, (moved, after)
+
+        end, (record, after) = jax.lax.scan(one, env, each)
+        finite = finite_steps(learner, (record.obs, after), record.reward)
+        trajectory = _trajectory(record, record.obs, after)._replace(memory=())
+        trajectory = fitted(learner.template(), time_second(trajectory))._replace(memory=env.memory)
+        taken = jnp.full((self.seeds,), length * self.rows, jnp.int32)
+        return end, trajectory, Summary(taken, finite)
+
+    def evaluate(
+        self, learner: Learner, policy: Any, evaluation: Int[Array, ""], episodes: int, rule: Rule
+    ) -> dict[str, Array]:
+        """Greedy episodes of every seed."""
+        keys = jax.vmap(evaluation_key, (0, None))(seed_numbers(self.first, self.seeds), evaluation)
+        steps = jnp.zeros(keys.shape, jnp.int32)
+        if rule == "first":
+            return _first_to_end(self.env, learner, policy, keys, steps, episodes)
+        playing = play(self.env, learner, policy, keys, steps, episodes, "greedy", record=False)[0]
+        values = {"return": playing.returns, "length": playing.length, **playing.metrics}
+        return {name: jnp.mean(value, axis=-1) for name, value in values.items()}
+
+    def watch(
+        self, learner: Learner, policy: Any, seed: int, number: int, states: list[Any] | None = None
+    ) -> tuple[list[Scene], float]:
+        drawn = getattr(self.env, "scene", None)
+        if drawn is None:
+            return [], 0.0
+        key = jax.random.fold_in(jax.random.key(self.first + seed), number)
+        found, returns, length = jax.device_get(_watch(self.env, learner, seed_of(policy, seed), key))
+        frames = [jax.tree.map(lambda leaf, t=t: leaf[t], found) for t in range(int(length) + 1)]
+        return [drawn(frame) for frame in frames], float(returns)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Nothing is held."""
+
+    def dropped(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def play(
     env: JaxEnv,
-    learner: QMixLearner,
-    agents: RecurrentAgent,
+    learner: Learner,
+    policy: Any,
     keys: Key[Array, " n"],
-    epsilon: Float[Array, " n"] | float,
+    steps: Int[Array, " n"],
     number: int,
-) -> tuple[Episode, Summary]:
-    """Play ``number`` episodes of each of n seeds side by side: episodes [n, b, t, ...] and their summaries [n, b].
+    mode: Mode,
+    *,
+    record: bool = True,
+) -> tuple[Playing, Moved, Observation]:
+    """Play ``number`` episodes of each of n seeds side by side: how they ended [n, b], their records and observations
+    [t, n, b, ...], the latter with one slot more.
 
     Finished ones idle until all have ended, marked as not valid. The loop stands outside ``vmap``: whether anyone is
-    still playing has one answer for all seeds, so it really stops. What nobody played is zeros.
+    still playing has one answer for all seeds, so it really stops. What nobody played is zeros. Without ``record`` the
+    records are of no use, and the compiler leaves them out.
     """
     key_reset, key_steps = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
-    horizon, rates = env.spec.horizon, jnp.broadcast_to(jnp.asarray(epsilon, jnp.float32), keys.shape)
+    horizon = env.spec.horizon
     each_step = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, horizon))(key_steps), 0, 1)
     block = max(size for size in range(1, LOOK_EVERY + 1) if horizon % size == 0)
-    agents = jax.vmap(materialise)(agents)
-    one = jax.vmap(functools.partial(_advance, env, learner))
+    one = jax.vmap(functools.partial(_advance, env, learner, mode=mode))
 
     @jax.jit  # two places use it, and it is traced once
-    def some(carry: _Carry, t: Int[Array, ""]):
+    def some(playing: Playing, t: Int[Array, ""]):
         now = jax.lax.dynamic_slice_in_dim(each_step, t, block)
-        return jax.lax.scan(lambda carry, keys: one(agents, carry, keys, rates), carry, now)
+
+        def step(playing: Playing, keys):
+            playing, moved = one(policy, playing, keys, steps)
+            return playing, moved if record else None
+
+        return jax.lax.scan(step, playing, now)
 
     def unfinished(loop):
-        t, carry, _ = loop
-        return (t < horizon) & jnp.any(carry.alive)
+        t, playing, _ = loop
+        return (t < horizon) & jnp.any(playing.alive)
 
     def advance(loop):
-        t, carry, record = loop
-        carry, steps = some(carry, t)
+        t, playing, held = loop
+        playing, new = some(playing, t)
         put = jax.lax.dynamic_update_slice_in_dim
-        return t + block, carry, jax.tree.map(lambda held, new: put(held, new, t, 0), record, steps)
+        return t + block, playing, jax.tree.map(lambda held, new: put(held, new, t, 0), held, new)
 
-    start = jax.vmap(lambda agent, key: _start(env, agent, key, number))(agents, key_reset)
+    start = jax.vmap(functools.partial(_start, env, learner, number=number))(policy, key_reset)
     shapes = jax.eval_shape(some, start, jnp.int32(0))[1]
-    record = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
-    played, carry, record = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, record))
-    slots = _slots(record[0], carry.obs, played)
-    return _episode(learner, slots, record), carry.summary._replace(sound=_sound(learner, slots, record))
+    empty = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
+    played, playing, held = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, empty))
+    return playing, held, _slots(held.obs, playing.obs, played) if record else playing.obs
 
 
-def watch(env: JaxEnv, learner: QMixLearner, agent: RecurrentAgent, key: Key[Array, ""]) -> tuple[Any, Summary, Array]:
-    """One greedy episode with every environment state kept: states [t+1, ...], its summary, its length."""
-    key_reset, key_steps = jax.random.split(key)
-    agent = materialise(agent)
-    start = _start(env, agent, key_reset, 1)
-
-    def step(carry: _Carry, key):
-        carry, _ = _advance(env, learner, agent, carry, key, 0.0)
-        return carry, carry.state
-
-    carry, states = jax.lax.scan(step, start, jax.random.split(key_steps, env.spec.horizon))
-    frames = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest])[:, 0], start.state, states)
-    return frames, carry.summary, carry.summary.length[0].astype(jnp.int32)
-
-
-def _start(env: JaxEnv, agent: RecurrentAgent, key, number: int) -> _Carry:
-    spec = env.spec
+def _start(env: JaxEnv, learner: Learner, policy: Any, key: Key[Array, ""], *, number: int) -> Playing:
     state, obs = jax.vmap(env.reset)(jax.random.split(key, number))
     zeros = jnp.zeros(number)
-    return _Carry(
-        state=state,
-        obs=obs,
-        hidden=agent.initial(number, spec.agents),
-        last_action=jnp.full((number, spec.agents), -1, jnp.int32),
-        alive=jnp.ones(number, bool),
-        summary=Summary(zeros, zeros, dict.fromkeys(spec.metrics, zeros), {}),
-    )
+    metrics = dict.fromkeys(env.spec.metrics, zeros)
+    return Playing(state, obs, learner.memory(policy, number), jnp.ones(number, bool), zeros, zeros, metrics)
 
 
-def _advance(env: JaxEnv, learner: QMixLearner, agent: RecurrentAgent, carry: _Carry, key, epsilon):
+def _advance(env: JaxEnv, learner: Learner, policy: Any, playing: Playing, key, step_count, *, mode: Mode):
+    """One step of one seed's rows; those whose episode is over stand still in all that counts."""
     key_act, key_env = jax.random.split(key)
-    hidden, action = learner.act(agent, carry.hidden, carry.obs, carry.last_action, key_act, epsilon)
-    state, step = jax.vmap(env.step)(jax.random.split(key_env, carry.alive.size), carry.state, action)
-    reward = jnp.where(carry.alive, step.reward, 0.0)
-    ended = step.terminated | step.truncated if learner.settings.time_limit_ends else step.terminated
-    record = (carry.obs, action, reward, ended & carry.alive, carry.alive)
-    summary = Summary(
-        returns=carry.summary.returns + reward,
-        length=carry.summary.length + carry.alive,
-        metrics={
-            name: jnp.where(carry.alive, step.metrics[name], held) for name, held in carry.summary.metrics.items()
-        },
-        sound={},
-    )
-    alive = carry.alive & ~(step.terminated | step.truncated)
-    return _Carry(state, step.obs, hidden, action.astype(jnp.int32), alive, summary), record
+    memory, action, extras = learner.act(policy, playing.memory, playing.obs, key_act, step_count, mode)
+    alive = playing.alive
+    state, step = jax.vmap(env.step)(jax.random.split(key_env, alive.size), playing.state, action)
+    reward = jnp.where(alive, step.reward, 0.0)
+    moved = Moved(playing.obs, action, reward, step.terminated & alive, step.truncated & alive, alive, extras)
+    metrics = {name: jnp.where(alive, step.metrics[name], held) for name, held in playing.metrics.items()}
+    over = step.terminated | step.truncated
+    returns, length = playing.returns + reward, playing.length + alive
+    return Playing(state, step.obs, memory, alive & ~over, returns, length, metrics), moved
+
+
+def _go_on(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, keys, steps, mode: Mode):
+    """One step of all seeds' rows, which begin a new episode where one has ended: where they stand then, the record
+    [n, b, ...], what followed the step before any reset, and the environment's metrics."""
+
+    def one(policy, standing: Standing, key, count):
+        key_act, key_env, key_reset = jax.random.split(key, 3)
+        memory, action, extras = learner.act(policy, standing.memory, standing.obs, key_act, count, mode)
+        number = standing.obs.role.shape[0]
+        state, step = jax.vmap(env.step)(jax.random.split(key_env, number), standing.state, action)
+        valid = jnp.ones(number, bool)
+        moved = Moved(standing.obs, action, step.reward, step.terminated, step.truncated, valid, extras)
+        return Standing(state, step.obs, memory), moved, step.metrics, key_reset
+
+    after, moved, metrics, keys = jax.vmap(one)(policy, standing, keys, steps)
+    over = moved.terminated | moved.truncated
+    # Outside ``vmap``, so that it stays a branch: most steps end no episode, and a reset can cost more than a step.
+    reset = functools.partial(_restarted, env, learner)
+    settled = jax.lax.cond(jnp.any(over), reset, lambda policy, after, over, keys: after, policy, after, over, keys)
+    return settled, moved, after.obs, metrics
+
+
+def _restarted(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, over, keys) -> Standing:
+    """Fresh episodes in the rows whose last one is over."""
+    start = jax.vmap(functools.partial(_start, env, learner, number=over.shape[1]))(policy, keys)
+    fresh = Standing(start.state, start.obs, start.memory)
+
+    def chosen(new, old):
+        return jnp.where(over.reshape(*over.shape, *[1] * (new.ndim - 2)), new, old)
+
+    return jax.tree.map(chosen, fresh, standing)
+
+
+def _first_to_end(env: JaxEnv, learner: Learner, policy: Any, keys, steps, episodes: int) -> dict[str, Array]:
+    """Means over the first episodes to end of some that are played side by side without a pause."""
+    rows = min(SIDE_BY_SIDE, episodes)
+    start = jax.vmap(functools.partial(_start, env, learner, number=rows))(policy, keys)
+    names = ("return", "length", *env.spec.metrics)
+    zeros, none = jnp.zeros(start.alive.shape), jnp.zeros(keys.shape)
+
+    def step(loop):
+        t, standing, returns, length, sums, ended = loop
+        now = jax.vmap(jax.random.fold_in, (0, None))(keys, t + 1)
+        standing, moved, _, metrics = _go_on(env, learner, policy, standing, now, steps, "greedy")
+        returns, length = returns + moved.reward, length + 1
+        over = moved.terminated | moved.truncated
+        counts = over & (ended < episodes)[:, None]
+        values = {"return": returns, "length": length, **metrics}
+        sums = {name: sums[name] + jnp.sum(jnp.where(counts, values[name], 0.0), axis=1) for name in names}
+        returns, length = jnp.where(over, 0.0, returns), jnp.where(over, 0.0, length)
+        return t + 1, standing, returns, length, sums, ended + jnp.sum(counts, axis=1)
+
+    standing = Standing(start.state, start.obs, start.memory)
+    begin = (jnp.int32(0), standing, zeros, zeros, dict.fromkeys(names, none), none)
+    *_, sums, ended = jax.lax.while_loop(lambda loop: jnp.any(loop[-1] < episodes), step, begin)
+    return {name: value / ended for name, value in sums.items()}
 
 
 def _slots(obs: Observation, last: Observation, played: Int[Array, ""]) -> Observation:
@@ -149,25 +277,32 @@ def _slots(obs: Observation, last: Observation, played: Int[Array, ""]) -> Obser
     return jax.tree.map(with_last, obs, last)
 
 
-def _sound(learner: QMixLearner, slots: Observation, steps) -> dict[str, Array]:
-    """Of episodes [n, b], before they are stored: there, where numbers are whole, a NaN would become one of them."""
-    _, _, reward, _, valid = steps
-    reached = jnp.concatenate([jnp.ones_like(valid[:1]), valid])  # what a finished episode idles on is of no account
-    finite = jnp.all(jnp.isfinite(slots.local), axis=(-2, -1))
-    if not learner.spec.state_is_joint:
-        finite &= jnp.all(jnp.isfinite(slots.state), axis=-1)
-    return {"observation": jnp.all(finite | ~reached, axis=0), "reward": jnp.all(jnp.isfinite(reward), axis=0)}
+def _trajectory(record: Moved, obs: Observation, next_obs: Observation | None) -> Trajectory:
+    return Trajectory(
+        obs=obs,
+        next_obs=next_obs,
+        action=record.action,
+        reward=record.reward,
+        agent_reward=None,
+        terminated=record.terminated,
+        truncated=record.truncated,
+        valid=record.valid,
+        extras=record.extras,
+    )
 
 
-def _episode(learner: QMixLearner, slots: Observation, steps) -> Episode:
-    """Records [t, n, b, ...] as episodes [n, b, t, ...] in the types in which they are stored."""
-    _, action, reward, terminated, valid = steps
-    state = slots.state[..., :0] if learner.spec.state_is_joint else slots.state
-    episode = Episode(slots.local, state, slots.avail, slots.role, action, reward, terminated, valid)
-    shapes = learner.empty_episode()
-    return jax.tree.map(lambda leaf, shape: jnp.moveaxis(leaf, 0, 2).astype(shape.dtype), episode, shapes)
+def _episode_states(env: JaxEnv, learner: Learner, policy: Any, key: Key[Array, ""]) -> tuple[Any, Array, Array]:
+    """One greedy episode with every environment state kept: states [t + 1, ...], its return, its length."""
+    key_reset, key_steps = jax.random.split(key)
+    start, zero = _start(env, learner, policy, key_reset, number=1), jnp.zeros((), jnp.int32)
+
+    def step(playing: Playing, key):
+        playing, _ = _advance(env, learner, policy, playing, key, zero, mode="greedy")
+        return playing, playing.state
+
+    end, states = jax.lax.scan(step, start, jax.random.split(key_steps, env.spec.horizon))
+    frames = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest])[:, 0], start.state, states)
+    return frames, end.returns[0], end.length[0].astype(jnp.int32)
 
 
-def seed_of(network: Any, index: int) -> Any:
-    """One seed's network out of a stack."""
-    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, network)
+_watch: Callable[..., Any] = jax.jit(_episode_states, static_argnums=(0, 1))  # once for a task and a learner

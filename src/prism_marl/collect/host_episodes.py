@@ -1,104 +1,120 @@
-"""Whole episodes in Python environments, many at once: what ``rollout`` does for compiled ones, in numpy."""
+"""Whole episodes in rows on the host, many at once: what ``compiled.play`` does for JAX environments, in numpy."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from prism_marl.collect.compiled import Summary
-from prism_marl.envs.base import Concurrent, PythonEnv, lost
-from prism_marl.learners.qmix import Episode, QMixLearner
-from prism_marl.training.finite import GIVEN
-from prism_marl.types import Observation
+from prism_marl.collect.host_rows import by_seed
+from prism_marl.collect.players import Player
+from prism_marl.envs.base import RowsEnv, lost_rows
+from prism_marl.learners.base import Trajectory
+from prism_marl.learners.log import GIVEN
+from prism_marl.types import EnvSpec, Observation
 
 
-class HostRollout:
-    """Episodes [seeds, b] while they are played. Finished ones idle: they hold their last observation, not valid."""
+class Ended(NamedTuple):
+    """What an evaluation reports about each episode [n, b]; of a lost one NaN."""
 
-    def __init__(self, hosts: list[PythonEnv], learner: QMixLearner, starts: np.ndarray, number: int):
-        """``starts`` [seeds, b] seed the episodes; after the first ``number`` of each row all count as finished."""
-        spec, shape = learner.spec, starts.shape
-        self.hosts, self.learner, self.width, self.clock = hosts, learner, int(shape[1]), 0
+    returns: np.ndarray
+    length: np.ndarray
+    metrics: dict[str, np.ndarray]  # at the last real step
+
+
+class HostEpisodes:
+    """Episodes [n, b] while they are played. Finished ones idle: they hold their last observation, not valid."""
+
+    def __init__(self, env: RowsEnv, starts: np.ndarray, number: int, template: Trajectory | None = None):
+        """``starts`` [n, b] seed the episodes; after the first ``number`` of each seed all count as finished. Without
+        a ``template`` nothing is recorded."""
+        spec, shape = env.spec, starts.shape
+        self.env, self.spec, self.width, self.clock = env, spec, int(shape[1]), 0
         self.alive = np.zeros(shape, bool)
         self.alive[:, :number] = True
-        self.local = np.zeros((*shape, spec.agents, spec.observation), np.float32)
-        self.state = np.zeros((*shape, spec.state), np.float32)
-        self.avail = np.ones((*shape, spec.agents, spec.actions), bool)
-        self.role = np.broadcast_to(np.arange(spec.agents, dtype=np.int32), self.local.shape[:-1]).copy()
-        self.returns, self.length = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.metrics = {name: np.zeros(shape, np.float32) for name in spec.metrics}
-        self.sound = {name: np.ones(shape, bool) for name in GIVEN}
-        stored = learner.empty_episode()
-        self.record: Any = jax.tree.map(lambda leaf: np.zeros((*shape, *leaf.shape), leaf.dtype), stored)
-        for place, host in self._playing():
-            if isinstance(host, Concurrent):
-                host.begin_reset(int(starts[place]))
-        for place, host in self._playing():
-            self._see(place, host.reset(int(starts[place])))
-        self._check_observations()
+        self.obs = _blank(spec, shape)
+        self.ended = Ended(
+            np.zeros(shape, np.float32),
+            np.zeros(shape, np.float32),
+            {name: np.zeros(shape, np.float32) for name in spec.metrics},
+        )
+        self.finite = {name: np.ones(shape, bool) for name in GIVEN}
+        self.record = None if template is None else _empty(template, shape)
+        played = np.flatnonzero(self.alive)
+        env.reset(played, starts.reshape(-1)[played])
+        self._see(env.observe(), self.alive)
 
-    @property
-    def obs(self) -> Observation:
-        """What all teams see now."""
-        parts: tuple[Any, ...] = (self.local, self.state, self.avail, self.role)
-        return Observation(*parts)
+    def play(self, player: Player) -> None:
+        """Play until the last episode is over."""
+        while self.alive.any():
+            action, extras = player.act(self.clock, slice(0, len(self.alive)), self.obs)
+            self.step(np.asarray(action), extras)
 
-    def step(self, action: np.ndarray) -> None:
+    def step(self, action: np.ndarray, extras: Any = ()) -> None:
         """One step of every episode that still runs."""
-        record, now = self.record, self.clock
-        self._store_observation(now)
-        record.action[:, :, now], record.valid[:, :, now] = action, self.alive
-        self.length += self.alive
-        for place, host in self._playing():
-            if isinstance(host, Concurrent):
-                host.begin_step(action[place])
-        for place, host in self._playing():
-            step: Any = host.step(action[place])
-            over = step.terminated or step.truncated
-            record.reward[(*place, now)] = step.reward
-            record.terminated[(*place, now)] = over if self.learner.settings.time_limit_ends else step.terminated
-            self.returns[place] += step.reward
-            for name, values in self.metrics.items():
-                values[place] = step.metrics[name]
-            self.alive[place] = not over
-            self._see(place, step.obs)
-            if lost(host):
-                self._drop(place)
-        self.sound["reward"] &= np.isfinite(record.reward[:, :, now])
-        self._check_observations()
+        alive = self.alive
+        if self.record is not None:
+            self._record_obs(self.clock)
+            self.record.action[:, self.clock], self.record.valid[:, self.clock] = action, alive
+            jax.tree.map(lambda held, new: held.__setitem__((slice(None), self.clock), new), self.record.extras, extras)
+        step = self.env.step(action.reshape(-1, *action.shape[2:]))
+        reward = np.where(alive, step.reward.reshape(alive.shape), 0).astype(np.float32)
+        flags = {name: alive & getattr(step, name).reshape(alive.shape) for name in ("terminated", "truncated")}
+        if self.record is not None:
+            self.record.reward[:, self.clock] = reward
+            for name, values in flags.items():
+                getattr(self.record, name)[:, self.clock] = values
+        returns, length, metrics = self.ended
+        returns += reward
+        length += alive
+        for name, values in metrics.items():
+            values[alive] = step.metrics[name].reshape(alive.shape)[alive]
+        self.finite["reward"] &= np.isfinite(reward)
+        self._see(step.obs, alive)
+        for index in np.argwhere(alive & lost_rows(self.env).reshape(alive.shape)).tolist():
+            self._drop((index[0], index[1]))
+        self.alive = alive & ~flags["terminated"] & ~flags["truncated"]
         self.clock += 1
 
-    def result(self) -> tuple[Episode, Summary]:
-        """Episodes [seeds, b, t, ...] in the types in which they are stored, and their summaries."""
-        for slot in range(self.clock, self.learner.spec.horizon + 1):
-            self._store_observation(slot)
-        parts: tuple[Any, ...] = (self.returns, self.length, self.metrics, self.sound)
-        return self.record, Summary(*parts)
+    def trajectory(self) -> Trajectory:
+        """Episodes [n, t, b, ...] in the types in which they are stored."""
+        assert self.record is not None
+        for slot in range(self.clock, self.spec.horizon + 1):
+            self._record_obs(slot)
+        return self.record
 
-    def _drop(self, place: tuple[int, int]) -> None:
+    def _drop(self, index: tuple[int, int]) -> None:
         """An episode whose game was lost: nothing of it is learned from, counted as steps, or averaged."""
-        self.record.valid[place], self.record.terminated[place] = False, False
-        self.length[place], self.returns[place] = 0, np.nan
-        for values in self.metrics.values():
-            values[place] = np.nan
+        if self.record is not None:
+            for flags in (self.record.valid, self.record.terminated, self.record.truncated):
+                flags[index[0], :, index[1]] = False
+        self.ended.length[index], self.ended.returns[index] = 0, np.nan
+        for values in self.ended.metrics.values():
+            values[index] = np.nan
 
-    def _playing(self) -> list[tuple[tuple[int, int], PythonEnv]]:
-        """Places of the running episodes and the environments that play them."""
-        places = np.argwhere(self.alive).tolist()
-        return [((row, column), self.hosts[row * self.width + column]) for row, column in places]
+    def _see(self, obs: Observation, rows: np.ndarray) -> None:
+        for held, new in zip(self.obs, by_seed(obs, self.width), strict=True):
+            held[rows] = new[rows]
+        finite = np.isfinite(self.obs.local).all(axis=(-2, -1)) & np.isfinite(self.obs.state).all(axis=-1)
+        self.finite["observation"] &= finite
 
-    def _see(self, place: tuple[int, int], obs: Any) -> None:
-        self.local[place], self.state[place] = obs.local, obs.state
-        self.avail[place], self.role[place] = obs.avail, obs.role
-
-    def _check_observations(self) -> None:
-        finite = np.isfinite(self.local).all(axis=(-2, -1)) & np.isfinite(self.state).all(axis=-1)
-        self.sound["observation"] &= finite
-
-    def _store_observation(self, slot: int) -> None:
-        record = self.record
+    def _record_obs(self, slot: int) -> None:
+        assert self.record is not None
         with np.errstate(invalid="ignore"):  # a NaN that becomes a whole number here has been noted before
-            record.local[:, :, slot], record.avail[:, :, slot] = self.local, self.avail
-            record.role[:, :, slot] = self.role
-            if not self.learner.spec.state_is_joint:
-                record.state[:, :, slot] = self.state
+            for held, seen in zip(self.record.obs, self.obs, strict=True):
+                if held.size:
+                    held[:, slot] = seen
+
+
+def _blank(spec: EnvSpec, shape: tuple[int, ...]) -> Any:
+    """What rows that nobody plays show."""
+    return Observation(
+        np.zeros((*shape, spec.agents, spec.observation), np.float32),  # pyright: ignore[reportArgumentType]
+        np.zeros((*shape, spec.state), np.float32),  # pyright: ignore[reportArgumentType]
+        np.ones((*shape, spec.agents, spec.actions), bool),  # pyright: ignore[reportArgumentType]
+        np.tile(np.arange(spec.agents, dtype=np.int32), (*shape, 1)),  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _empty(template: Trajectory, shape: tuple[int, ...]) -> Any:
+    seeds, rows = shape
+    return jax.tree.map(lambda leaf: np.zeros((seeds, leaf.shape[0], rows, *leaf.shape[1:]), leaf.dtype), template)

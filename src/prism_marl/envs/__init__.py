@@ -1,5 +1,14 @@
 """Environments: one file each; ``registry.make`` turns a task name into an environment."""
 
-from prism_marl.envs.registry import describe, families, host_builder, is_host, is_vector, make, make_host, make_vector
+from prism_marl.envs.registry import (
+    describe,
+    families,
+    is_compiled,
+    make,
+    make_python,
+    make_rows,
+    register,
+    rows_builder,
+)
 
-__all__ = ["describe", "families", "host_builder", "is_host", "is_vector", "make", "make_host", "make_vector"]
+__all__ = ["describe", "families", "is_compiled", "make", "make_python", "make_rows", "register", "rows_builder"]

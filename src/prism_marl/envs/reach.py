@@ -9,7 +9,7 @@ since the best common action is the mean of the points. In both cases the drift 
 """
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,45 @@ LEGEND = "disc: what an agent plays; circle of its colour: what it should"
 def points(agents: int) -> np.ndarray:
     """c_i, the first coordinate of each agent's point at drift 0."""
     return np.linspace(-0.8, 0.8, agents, dtype=np.float32)
+
+
+class Outcome(NamedTuple):
+    """What a step of the game brings, in numpy or in JAX."""
+
+    drift: Any  # after the step
+    reward: Any
+    lost: Any  # the drift has left [-1, 1]
+
+
+def outcome(drift: Any, action: Any, points: Any) -> Outcome:
+    """The rules: ``drift`` [*b], actions and points [*b, a, 2]; ``points`` are those at drift 0."""
+    miss = action - aims(drift, points)
+    reward = 1 - (miss**2).mean(axis=(-2, -1))
+    drift = (drift + PUSH * miss.mean(axis=(-2, -1))).astype(np.float32)
+    return Outcome(drift, reward.astype(np.float32), abs(drift) > 1)
+
+
+def aims(drift: Any, points: Any) -> Any:
+    """Where the agents' points are now."""
+    return points + LEAN * drift[..., None, None]
+
+
+def drawing(agents: int, clock: int, drift: float, aim: np.ndarray, played: np.ndarray | None) -> Scene:
+    """The plane of actions: a circle at each agent's point, and a disc where it played in the step just made."""
+    size = max(0.15, min(1.2, 12 / agents))
+    circles = [Shape("circle", x, y, 1.6 * size, agent, glyph="o") for agent, (x, y) in enumerate(_in_picture(aim))]
+    discs = [
+        Shape("disc", x, y, size, agent, glyph=chr(ord("A") + agent % 26))
+        for agent, (x, y) in enumerate(_in_picture(played) if played is not None else [])
+    ]
+    caption = f"step {clock}/{HORIZON}, drift {drift:.2f}"
+    numbers = {"step": float(clock), "drift": drift}
+    return Scene(SIDE, SIDE, (*circles, *discs), grid=False, caption=caption, extra=numbers, legend=LEGEND)
+
+
+def _in_picture(points: np.ndarray) -> list[list[float]]:
+    """Points of [-1, 1] in the picture, which leaves a margin; the second coordinate points up."""
+    return (SIDE / 2 + SIDE / 2.4 * points * [1, -1]).tolist()
 
 
 class Reach:
@@ -58,14 +97,11 @@ class Reach:
 
     def step(self, action: np.ndarray) -> Step:
         """Reward, then the drift moves."""
-        self._aim, self._played = self.points + LEAN * self.drift[:, None, None], np.array(action)
-        miss = action - self._aim
-        reward = 1 - np.mean(miss**2, axis=(1, 2))
-        self.drift = (self.drift + PUSH * np.mean(miss, axis=(1, 2))).astype(np.float32)
-        self.clock = self.clock + 1
-        terminated = np.abs(self.drift) > 1
-        truncated = (self.clock >= HORIZON) & ~terminated
-        parts: tuple[Any, ...] = (reward.astype(np.float32), terminated, truncated, {})
+        self._aim, self._played = aims(self.drift, self.points), np.array(action)
+        after = outcome(self.drift, action, self.points)
+        self.drift, self.clock = after.drift, self.clock + 1
+        truncated = (self.clock >= HORIZON) & ~after.lost
+        parts: tuple[Any, ...] = (after.reward, after.lost, truncated, {})
         return Step(self.observe(), *parts)
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -75,42 +111,28 @@ class Reach:
         self.drift, self.clock = snapshot["drift"].copy(), snapshot["clock"].copy()
 
     def scene(self, row: int) -> Scene:
-        """The plane of actions: a circle at each agent's point, and a disc where it played in the step just made."""
-        size = max(0.15, min(1.2, 12 / self.spec.agents))
-        aim = self._aim[row] if self.clock[row] else self.points + LEAN * self.drift[row]
-        wanted, played = self._place(aim), self._place(self._played[row])
-        circles = [Shape("circle", x, y, 1.6 * size, agent, glyph="o") for agent, (x, y) in enumerate(wanted)]
-        discs = [
-            Shape("disc", x, y, size, agent, glyph=chr(ord("A") + agent % 26))
-            for agent, (x, y) in enumerate(played)
-            if self.clock[row]  # nothing is played before the first step
-        ]
-        clock, drift = int(self.clock[row]), float(self.drift[row])
-        caption = f"step {clock}/{HORIZON}, drift {drift:.2f}"
-        numbers = {"step": float(clock), "drift": drift}
-        return Scene(SIDE, SIDE, (*circles, *discs), grid=False, caption=caption, extra=numbers, legend=LEGEND)
-
-    @staticmethod
-    def _place(points: np.ndarray) -> list[list[float]]:
-        """Points of [-1, 1] in the picture, which leaves a margin; the second coordinate points up."""
-        return (SIDE / 2 + SIDE / 2.4 * points * [1, -1]).tolist()
+        """Nothing is played before the first step."""
+        begun = bool(self.clock[row])
+        aim = self._aim[row] if begun else aims(self.drift[row], self.points)
+        played = self._played[row] if begun else None
+        return drawing(self.spec.agents, int(self.clock[row]), float(self.drift[row]), aim, played)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def reach_spec(variant: str) -> EnvSpec:
+def reach_spec(variant: str, family: str = "reach") -> EnvSpec:
     """Sizes of ``reach/<variant>``, where the variant is the number of agents."""
     if not re.fullmatch("[0-9]{1,9}", variant):
         raise UserError(
-            f"task: 'reach/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as 'reach/3'"
+            f"task: '{family}/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as '{family}/3'"
         )
     agents = int(variant)
     if not FEWEST <= agents <= MOST:
         bound = min(max(agents, FEWEST), MOST)
-        raise UserError(f"task: reach takes {FEWEST} to {MOST} agents, not {agents}; try 'reach/{bound}'")
+        raise UserError(f"task: {family} takes {FEWEST} to {MOST} agents, not {agents}; try '{family}/{bound}'")
     return EnvSpec(
-        f"reach/{agents}",
+        f"{family}/{agents}",
         agents,
         observation=3,
         state=3,

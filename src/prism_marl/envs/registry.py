@@ -4,7 +4,6 @@ import difflib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from prism_marl.envs.base import JaxEnv, PythonEnv, RowsEnv
 from prism_marl.envs.jaxmarl import make_jaxmarl
@@ -12,9 +11,10 @@ from prism_marl.envs.lbf import make_lbf
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.python.lbforaging import make_lbforaging
 from prism_marl.envs.python.pettingzoo import make_pettingzoo
-from prism_marl.envs.python.rows import PythonRows
+from prism_marl.envs.python.rows import Games, PythonRows
 from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
+from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.skirmish import RACES, make_skirmish
 from prism_marl.envs.workers.pool import WorkerPool
@@ -24,16 +24,17 @@ from prism_marl.types import EnvSpec
 
 @dataclass(frozen=True)
 class Family:
-    """One line of ``prism-marl list``: how to write a task of this family, and who builds it."""
+    """One line of ``prism-marl list``: how to write a task of this family, and who builds it. One of ``make``,
+    ``python`` and ``rows`` says where its environments live; each receives what follows the slash."""
 
     pattern: str
     examples: tuple[str, ...]
     about: str
-    make: Callable[[str], Any] | None = None  # receives what follows the slash; None where only the sizes are known
-    shape: Callable[[str], EnvSpec] | None = None
-    host: bool = False  # ``make`` builds a ``PythonEnv``, which lives in Python, not an ``JaxEnv``
-    apart: bool = False  # a ``PythonEnv`` that may be played in another process, which can build it from its name alone
-    vector: Callable[[str, int, int | None], RowsEnv] | None = None  # variant, rows, threads; goes with ``shape``
+    make: Callable[[str], JaxEnv] | None = None  # compiled with the training program
+    shape: Callable[[str], EnvSpec] | None = None  # sizes, known without building anything
+    python: Callable[[str], PythonEnv] | None = None  # one episode at a time in Python
+    workers: bool = False  # ``python`` may be played in other processes, which can build it from its name alone
+    rows: Callable[[str, int, int | None], RowsEnv] | None = None  # variant, rows, threads; goes with ``shape``
 
 
 _FAMILIES: dict[str, Family] = {
@@ -45,7 +46,13 @@ _FAMILIES: dict[str, Family] = {
         ("reach/3",),
         "ten steps, identical observations, continuous actions: play your own point",
         shape=reach_spec,
-        vector=make_reach,
+        rows=make_reach,
+    ),
+    "reach_jax": Family(
+        "reach_jax/<agents>",
+        ("reach_jax/3",),
+        "the same game in JAX, compiled with the training program",
+        make_reach_jax,
     ),
     "lbf": Family(
         "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]",
@@ -57,17 +64,15 @@ _FAMILIES: dict[str, Family] = {
         "lbforaging/<size>x<size>-<players>p-<foods>f[-coop][-s<sight>]",
         ("lbforaging/10x10-3p-3f",),
         "the original package lbforaging, in Python: slow, and the judge of lbf",
-        make_lbforaging,
-        host=True,
-        apart=True,
+        python=make_lbforaging,
+        workers=True,
     ),
     "pettingzoo": Family(
         "pettingzoo/<module>[?horizon=<steps>][&<name>=<value>]",
         (),  # any module with parallel_env will do, so none is special
         "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
-        make_pettingzoo,
-        host=True,
-        apart=True,
+        python=make_pettingzoo,
+        workers=True,
     ),
     "skirmish": Family(
         "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published]",
@@ -79,9 +84,8 @@ _FAMILIES: dict[str, Family] = {
         "smacv2/<terran|protoss|zerg>_<agents>_vs_<enemies>",
         tuple(f"smacv2/{race}_5_vs_5" for race in RACES),
         "the original package smacv2, for those who have StarCraft II; its sizes are known without",
-        make_smacv2,
+        python=make_smacv2,
         shape=smacv2_spec,
-        host=True,
     ),
     "jaxmarl": Family(
         "jaxmarl/<id or smax-scenario>[?<name>=<value>]",
@@ -94,7 +98,7 @@ _FAMILIES: dict[str, Family] = {
         (*(f"mamujoco/{variant}" for variant in ROBOTS), "mamujoco/swimmer-10x2"),
         "one robot, joints split between agents, MuJoCo physics on threads; swimmers of up to 1024 agents",
         shape=mamujoco_spec,
-        vector=make_mamujoco,
+        rows=make_mamujoco,
     ),
 }
 
@@ -113,45 +117,53 @@ def register(name: str, family: Family) -> None:
 
 def make(task: str) -> JaxEnv:
     """Build the JAX environment that a task name stands for."""
-    build, host, variant = _playable(task)
-    if host:
-        raise UserError(f"task: '{task}' lives in Python and cannot be compiled; try lbf/10x10-3p-3f")
-    return build(variant)
-
-
-def make_host(task: str) -> PythonEnv:
-    """Build the Python environment that a task name stands for."""
-    build, host, variant = _playable(task)
-    if not host:
-        raise UserError(f"task: '{task}' is compiled and needs no host loop; try lbforaging/10x10-3p-3f")
-    return build(variant)
-
-
-def host_builder(task: str, patience: float = 0.0) -> Callable[[], PythonEnv]:
-    """Builds the environments of a run one by one: in this process, or in others that must answer in ``patience`` s."""
-    family, _ = _family(task)
-    return WorkerPool(task, describe(task), patience).seat if family.apart and patience > 0 else lambda: make_host(task)
-
-
-def make_vector(task: str, number: int, threads: int | None = None, patience: float = 0.0) -> RowsEnv:
-    """Build ``number`` rows of a task that is stepped in batches on the host, with all cores unless told otherwise."""
-    if not is_vector(task):
-        raise UserError(f"task: '{task}' is not stepped in batches on the host; try mamujoco/halfcheetah-2x3")
     family, variant = _family(task)
-    if family.vector is None:
-        return PythonRows(host_builder(task, patience), number)
-    return family.vector(variant, number, threads)
+    if family.make is None:
+        describe(task)  # a misspelt variant is the more useful complaint
+        raise UserError(f"task: '{task}' is played on the host and cannot be compiled; try lbf/10x10-3p-3f")
+    return family.make(variant)
 
 
-def is_host(task: str) -> bool:
-    """Whether the environment lives in Python and its episodes are played whole."""
-    return _family(task)[0].host and not is_vector(task)
+def make_python(task: str) -> PythonEnv:
+    """Build the Python environment that a task name stands for."""
+    family, variant = _family(task)
+    if family.python is None:
+        raise UserError(f"task: '{task}' does not live in Python; try lbforaging/10x10-3p-3f")
+    return family.python(variant)
 
 
-def is_vector(task: str) -> bool:
-    """Whether the environment is stepped in batches on the host, as learners of continuous actions ask for."""
+def rows_builder(task: str, patience: float = 0.0) -> Callable[[int, bool], RowsEnv]:
+    """Builds rows of a task that is played on the host: so many, and whether they need games of their own. Games in
+    Python live in this process, or in others that must answer in ``patience`` seconds."""
     family, _ = _family(task)
-    return family.vector is not None or (family.host and describe(task).kind == "continuous")
+    if family.python is None:
+        return lambda number, own: make_rows(task, number)
+    build = _game_builder(task, patience)
+    games = Games(build)
+    return lambda number, own: PythonRows(Games(build) if own else games, number)
+
+
+def make_rows(task: str, number: int, threads: int | None = None, patience: float = 0.0) -> RowsEnv:
+    """Build ``number`` rows of a task that is played on the host, with all cores unless told otherwise."""
+    family, variant = _family(task)
+    if family.rows is not None:
+        return family.rows(variant, number, threads)
+    if family.python is not None:
+        return PythonRows(Games(_game_builder(task, patience)), number)
+    describe(task)
+    raise UserError(f"task: '{task}' is compiled and has no rows on the host; try mamujoco/halfcheetah-2x3")
+
+
+def _game_builder(task: str, patience: float) -> Callable[[], PythonEnv]:
+    family, _ = _family(task)
+    if family.workers and patience > 0:
+        return WorkerPool(task, describe(task), patience).seat
+    return lambda: make_python(task)
+
+
+def is_compiled(task: str) -> bool:
+    """Whether the environment is written in JAX and becomes part of the training program."""
+    return _family(task)[0].make is not None
 
 
 def describe(task: str) -> EnvSpec:
@@ -159,13 +171,13 @@ def describe(task: str) -> EnvSpec:
     family, variant = _family(task)
     if family.shape is not None:
         return family.shape(variant)
-    return _host_spec(task) if family.host else make(task).spec
+    return make(task).spec if family.make is not None else _python_spec(task)
 
 
 @functools.cache
-def _host_spec(task: str) -> EnvSpec:
+def _python_spec(task: str) -> EnvSpec:
     """Building such an environment can take seconds, and its sizes are asked for often."""
-    env = make_host(task)
+    env = make_python(task)
     env.close()
     return env.spec
 
@@ -178,14 +190,3 @@ def _family(task: str) -> tuple[Family, str]:
         hint = f"did you mean '{family[0]}/{variant}'?" if slash and family else nearest(task, examples)
         raise UserError(f"task: there is no '{task}'; {hint}")
     return _FAMILIES[name], variant
-
-
-def _playable(task: str) -> tuple[Callable[[str], Any], bool, str]:
-    """Who builds the task, whether it lives in Python, and its variant."""
-    family, variant = _family(task)
-    if family.make is None:
-        describe(task)  # a misspelt variant is the more useful complaint
-        if family.vector is not None:
-            raise UserError(f"task: '{task}' is stepped in batches on the host, not alone; try lbf/10x10-3p-3f")
-        raise UserError(f"task: '{task}' can be measured with `footprint` but not played yet; try lbf/10x10-3p-3f")
-    return family.make, family.host, variant

@@ -16,12 +16,29 @@ from prism_marl.errors import UserError, nearest
 Config = TypeVar("Config")
 
 
-def to_dict(config: Any) -> Any:
-    """Plain JSON types."""
+def ordered_fields(config: Any) -> list[dataclasses.Field[Any]]:
+    """Fields in the order in which files and lists show them: ``metadata={"after": name}`` lets a field of a subclass
+    stand behind one of its base."""
+    found = [field for field in dataclasses.fields(config) if "after" not in field.metadata]
+    for field in dataclasses.fields(config):
+        if "after" in field.metadata:
+            names = [other.name for other in found]
+            found.insert(names.index(field.metadata["after"]) + 1, field)
+    return found
+
+
+def to_dict(config: Any, *, digest: bool = False) -> Any:
+    """Plain JSON types. A ``digest`` leaves out fields that came later (``metadata={"since": format}``) while they have
+    their default, so that experiments of earlier versions keep their folders."""
     if dataclasses.is_dataclass(config):
-        return {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        values = {field.name: (field, getattr(config, field.name)) for field in ordered_fields(config)}
+        return {
+            name: to_dict(value, digest=digest)
+            for name, (field, value) in values.items()
+            if not (digest and "since" in field.metadata and value == field.default)
+        }
     if isinstance(config, tuple):
-        return [to_dict(item) for item in config]
+        return [to_dict(item, digest=digest) for item in config]
     return config
 
 
@@ -67,7 +84,7 @@ def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
     """
     rows = []
     comments, hints = _comments(type(config)), typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
+    for field in ordered_fields(config):
         if get_origin(hints[field.name]) is Literal and len(get_args(hints[field.name])) == 1:
             continue
         value, path = getattr(config, field.name), _join(prefix, field.name)

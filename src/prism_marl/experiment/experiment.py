@@ -4,16 +4,16 @@ import dataclasses
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prism_marl import sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
 from prism_marl.experiment import config
 from prism_marl.files import parse_object
-from prism_marl.learners import LEARNERS, MATD3, QMix
+from prism_marl.learners import LEARNERS, Settings
 from prism_marl.sharing import Sharing
 
 FORMAT = 1  # of config.json; raised when old folders can no longer be continued
@@ -38,6 +38,9 @@ class Run:
     envs: int = 1  # episodes collected side by side; the ratio of updates to episodes stays
     eval_every: int = 50_000  # environment steps between evaluations
     eval_episodes: int = 100  # greedy episodes for each evaluation
+    eval_rule: Literal["learner", "exact", "first"] = field(  # exactly so many, the first to end, or the learner's own
+        default="learner", metadata={"since": 2}
+    )
     save_every: int = 1  # evaluations for each checkpoint; there is always one at the end and at Ctrl-C
     patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
 
@@ -53,7 +56,7 @@ class Experiment:
 
     task: str
     sharing: Sharing
-    learner: QMix | MATD3
+    learner: Settings
     network: Net = Net()
     run: Run = Run()
 
@@ -121,7 +124,8 @@ class Experiment:
 
     def folder(self, root: Path) -> Path:
         """Equal experiments share a folder, different ones never do."""
-        digest = hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+        text = json.dumps({"format": FORMAT, **config.to_dict(self, digest=True)}, indent=2) + "\n"
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return root / self.task.replace("/", "-") / f"{self.sharing.method}-{digest}"
 
     def with_option(self, path: str, text: str) -> "Experiment":

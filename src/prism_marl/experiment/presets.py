@@ -11,7 +11,9 @@ from prism_marl import sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
 from prism_marl.experiment.experiment import Experiment, Net, Run
-from prism_marl.learners import MATD3, QMix
+from prism_marl.learners import LEARNERS, MATD3, QMix, Settings
+from prism_marl.learners import learner as find_learner
+from prism_marl.learners.value_settings import ValueSettings
 from prism_marl.sharing import Sharing
 
 
@@ -20,7 +22,7 @@ class Preset:
     """Defaults of one task family; ``sharing`` holds per-method settings that differ from the method's own, ``tasks``
     settings of the learner that differ from task to task, ``table`` those in which the paper's table differs."""
 
-    learner: QMix | MATD3
+    learner: Settings
     network: Net
     run: Run
     sharing: dict[str, dict[str, Any]]
@@ -183,7 +185,9 @@ _FAMILIES = {
     "mamujoco": _MAMUJOCO,
     "roles": _ROLES,
     "reach": _REACH,
+    "reach_jax": _REACH,
 }
+_DEFAULTS = {"qmix": _UNTUNED, "matd3": _MAMUJOCO}  # of a learner on tasks whose family has no values for it
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -206,35 +210,54 @@ VARIANTS: dict[str, dict[str, Any]] = {
 _FROM_THE_TABLE = ("paper", "table", "epymarl", "scaled")  # these begin with the table's rows
 
 
-def preset(task: str, method: str, variant: str = "default") -> Experiment:
-    """The experiment for this task and method: the paper's, but where its table keeps a team from learning."""
+def preset(task: str, method: str, variant: str = "default", learner: str | None = None) -> Experiment:
+    """The experiment for this task and method, or the nearest to it with another learner: the paper's, but where its
+    table keeps a team from learning."""
     describe(task)  # a wrong task name is the first thing to complain about
     word = variant.replace("-", "_")
     if word not in VARIANTS:
         raise UserError(f"preset: there is no '{variant}'; {nearest(word, VARIANTS)}")
-    entry, changes = _entry(task), VARIANTS[word]
+    entry, changes = _entry(task, learner), VARIANTS[word]
     known = {field.name for field in fields(entry.learner)}
     if not changes.keys() <= known:
         fitting = ", ".join(name for name, other in VARIANTS.items() if other.keys() <= known)
         algorithm = entry.learner.algorithm
         raise UserError(f"preset: '{variant}' is not for '{task}', which is trained with {algorithm}; try {fitting}")
-    printed = entry.table if word in _FROM_THE_TABLE else {}
-    learner = replace(entry.learner, **(entry.tasks.get(task, {}) | printed | changes))
-    return Experiment(task, method_settings(task, method), learner, entry.network, entry.run)
+    printed = {name: value for name, value in entry.table.items() if word in _FROM_THE_TABLE and name in known}
+    values = entry.tasks.get(task, {}) | printed | changes
+    settings: Any = replace(entry.learner, **values)  # pyright: ignore[reportArgumentType]
+    return Experiment(task, method_settings(task, method, learner), settings, entry.network, entry.run)
 
 
-def method_settings(task: str, method: str) -> Sharing:
+def method_settings(task: str, method: str, learner: str | None = None) -> Sharing:
     """A method's settings for a task."""
     cls = sharing.method(method)
-    settings = dict(_entry(task).sharing.get(cls.method, {}))
+    settings = dict(_entry(task, learner).sharing.get(cls.method, {}))
     if "clusters" in settings:  # a small team cannot fill them all
         settings["clusters"] = min(settings["clusters"], describe(task).agents)
     return cls(**settings)  # pyright: ignore[reportCallIssue]
 
 
-def _entry(task: str) -> Preset:
-    """The family's preset; a family without one starts from that of a benchmark with the same kind of actions."""
-    family = task.partition("/")[0]
-    if family in _FAMILIES:
-        return _FAMILIES[family]
-    return _MAMUJOCO if describe(task).kind == "continuous" else _UNTUNED
+def _entry(task: str, learner: str | None = None) -> Preset:
+    """The preset of a family and a learner, by default the one that the family's benchmark uses. A family without one
+    starts from that of a benchmark with the same kind of actions."""
+    found = _FAMILIES.get(task.partition("/")[0])
+    if found is None:
+        found = _MAMUJOCO if describe(task).kind == "continuous" else _UNTUNED
+    if learner is None:
+        return found
+    wanted = find_learner(learner)
+    if isinstance(found.learner, wanted):
+        return found
+    if issubclass(wanted, ValueSettings):  # learners of action values share their settings with QMIX
+        base = found if isinstance(found.learner, ValueSettings) else _UNTUNED
+        return replace(base, learner=_shared_settings(base.learner, wanted))
+    name = next(name for name, known in LEARNERS.items() if known is wanted)
+    return _DEFAULTS[name] if name in _DEFAULTS else replace(found, learner=wanted(), tasks={}, table={})  # pyright: ignore
+
+
+def _shared_settings(source: Settings, wanted: type[Settings]) -> Settings:
+    """Another learner's settings with all values that it has in common with this one."""
+    names = {field.name for field in fields(wanted)} - {"algorithm"}  # pyright: ignore[reportArgumentType]
+    taken = {field.name: getattr(source, field.name) for field in fields(source) if field.name in names}  # pyright: ignore
+    return wanted(**taken)

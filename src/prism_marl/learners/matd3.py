@@ -1,35 +1,36 @@
 """MATD3: deterministic actors and an ensemble of centralised critics, learned off-policy from single transitions."""
 
+import functools
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.buffers.nstep import NStep, Transition, n_step
-from prism_marl.buffers.ring import Ring
+from prism_marl.buffers.nstep import NStep, Transition, distinct
+from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.errors import UserError
-from prism_marl.learners.inputs import InputBuilder
-from prism_marl.learners.regularisation import Balance, regularised
-from prism_marl.learners.sequential import Sequential, Steps, follow, polyak_rates
-from prism_marl.networks.critic import Critics, critics, shifted
-from prism_marl.networks.inputs import Inputs
-from prism_marl.networks.mlp import MlpActor, mlp_actor
+from prism_marl.learners.base import Clock, Collection, Mode, Settings, Trajectory, shape
+from prism_marl.learners.log import Log, all_finite
+from prism_marl.learners.matd3_updates import MATD3State, MATD3Updates
+from prism_marl.learners.numpy_actors import DensePolicy, NumpyActors, act, dense_policy
+from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.base import Experience, Sharing
-from prism_marl.sharing.nops import NoPS
-from prism_marl.types import EnvSpec
-
-AT_ONCE = 2**27  # numbers in the inputs of all agents together; beyond it agents are computed one after the other
+from prism_marl.sharing.cluster import RECORDS
+from prism_marl.types import EnvSpec, Observation
 
 
 @dataclass(frozen=True)
-class MATD3:
+class MATD3(Settings):
     """Settings of MATD3; the defaults are the paper's MaMuJoCo table where no preset says otherwise."""
 
+    label: ClassVar[str] = "MATD3"
+    kinds: ClassVar[tuple[str, ...]] = ("continuous",)  # of actions
     last_action: ClassVar[bool] = False  # actors have no memory and read none
+    eval_rule: ClassVar[Literal["exact", "first"]] = "first"  # as the reference: episodes that end early count sooner
 
     algorithm: Literal["matd3"] = "matd3"
     actor_lr: float = 5e-4  # learning rate of the actors' Adam
@@ -54,11 +55,11 @@ class MATD3:
     standardise_inputs: bool = True  # every input vector by its own mean and deviation, the id included
     overlap: bool = False  # collect with the actors of one round before while updates run: faster, another algorithm
 
-    def learner(self, sharing: Sharing, spec: EnvSpec, width: int) -> "MATD3Learner":
+    def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "MATD3Learner":
         """The learner that these settings stand for."""
         if sharing.by_role() and spec.roles != spec.agents:
             raise UserError("sharing.masks: MATD3 trains agents one by one and needs masks per agent: 'agent'")
-        return MATD3Learner(self, sharing, spec, width)
+        return MATD3Learner(self, sharing, spec, width, rows, steps)
 
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Everything that would otherwise fail inside the compiler."""
@@ -99,207 +100,202 @@ class MATD3:
             )
 
 
-class Batch(NamedTuple):
-    """Chains of up to n steps, as their first observation and action, their return and their last observation."""
-
-    local: Float[Array, "b a o"]
-    state: Float[Array, "b s"]
-    action: Float[Array, "b a u"]
-    reward: Float[Array, " b"]
-    discount: Float[Array, " b"]
-    next_local: Float[Array, "b a o"]
-    next_state: Float[Array, "b s"]
-
-
-class Networks(eqx.Module):
-    """Actors and critics, online or target."""
-
-    agent: MlpActor
-    critics: Critics
-
-
-class MATD3State(eqx.Module):
-    """All that learning carries from one update to the next."""
-
-    online: Networks
-    target: Networks
-    actor_optimiser: Any
-    critic_optimiser: Any
-    actor_balance: Balance
-    critic_balance: Balance
-    updates: Int[Array, ""]  # of the critics
-    renewed: Int[Array, ""]  # critics that were given a fresh start so far
-
-
 @dataclass(frozen=True)
-class MATD3Learner:
-    """MATD3 for one task and one sharing method. Pure functions; all state is in ``MATD3State``."""
+class MATD3Learner(MATD3Updates):
+    """MATD3 for one task and one sharing method: rounds of updates, one for each collection."""
 
-    settings: MATD3
-    sharing: Sharing
-    spec: EnvSpec
-    width: int
+    steps: int = 0  # environment steps of a whole run
 
     @property
-    def inputs(self) -> Inputs:
-        return Inputs.of(self.sharing, last_action=False)
-
-    @property
-    def views(self) -> InputBuilder:
-        return InputBuilder(self.spec, self.inputs, self.settings.standardise_inputs)
-
-    @property
-    def critic_sharing(self) -> Sharing:
-        """How critics share weights; independent ones are identities without anything in common."""
-        return self.sharing.critics() or NoPS()
-
-    @property
-    def _sequence(self) -> Sequential:
-        return Sequential(self.sharing, self.settings.actor_lr)
-
-    def _critic_adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.settings.critic_lr, eps=1e-8)
-
-    def agent(self, key: Key[Array, ""]) -> MlpActor:
-        """A fresh actor."""
-        return mlp_actor(
-            self.sharing,
-            inputs=self.inputs.size(self.spec),
-            actions=self.spec.actions,
-            width=self.width,
-            agents=self.spec.agents,
-            roles=self.spec.roles,
-            key=key,
-        )
-
-    def critics(self, key: Key[Array, ""]) -> Critics:
-        """Fresh critics."""
-        s, spec = self.settings, self.spec
-        return critics(
-            self.critic_sharing,
-            members=s.n_critics,
-            inputs=spec.state + spec.agents * spec.actions,
-            width=s.critic_width,
-            norms=s.critic_layernorm or self.sharing.critics() is not None,
-            key=key,
-        )
-
-    def init(self, key: Key[Array, ""]) -> MATD3State:
-        """Fresh networks; the targets start as copies."""
-        key_actor, key_critics = jax.random.split(key)
-        online = Networks(self.agent(key_actor), self.critics(key_critics))
-        return MATD3State(
-            online=online,
-            target=online,
-            actor_optimiser=self._sequence.init(online.agent),
-            critic_optimiser=self._critic_adam().init(eqx.filter(online.critics, eqx.is_inexact_array)),
-            actor_balance=Balance.empty(self.sharing.penalties().window * self.spec.agents),
-            critic_balance=Balance.empty(self.critic_sharing.penalties().window * self.settings.policy_freq),
-            updates=jnp.zeros((), jnp.int32),
-            renewed=jnp.zeros((), jnp.int32),
-        )
-
-    def chains(self, ring: Ring[Transition], start: Int[Array, "*b"], envs: int) -> NStep:
-        """What follows from the steps at some places of the ring."""
-        return n_step(ring, start, envs=envs, steps=self.settings.n_step, gamma=self.settings.gamma)
-
-    def read(self, ring: Ring[Transition], chain: NStep) -> Batch:
-        """The observations and actions that belong to some chains."""
-        held, start = ring.storage, chain.start
-        local, state = self.views.whole(held.local[start], held.state[start])
-        next_local, next_state = self.views.whole(held.next_local[chain.last], held.next_state[chain.last])
-        return Batch(local, state, held.action[start], chain.reward, chain.discount, next_local, next_state)
-
-    def update_critics(self, state: MATD3State, batch: Batch, key: Key[Array, ""]) -> tuple[MATD3State, dict]:
-        """One gradient step of all critics."""
-        wanted = self.targets(state.target, batch, key)
-        x = self.views.critics(batch.state, batch.action)
-        trained, fixed = eqx.partition(state.online.critics, eqx.is_inexact_array)
-
-        def loss(trained):
-            members = eqx.combine(trained, fixed)
-            values = members(x)
-            task = jnp.sum(jnp.mean((values - wanted) ** 2, axis=1))
-            total, balance, terms = regularised(task, members, self.critic_sharing.penalties(), state.critic_balance)
-            metrics = {"critic_loss": task, "q": jnp.mean(values), "loss": total}
-            return total, (balance, metrics | {f"critic_{name}": value for name, value in terms.items()})
-
-        gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trained)
-        updates, optimiser = self._critic_adam().update(gradient, state.critic_optimiser)
-        members = eqx.combine(eqx.apply_updates(trained, updates), fixed)
-        places = lambda s: (s.online.critics, s.critic_optimiser, s.critic_balance, s.updates)  # noqa: E731
-        return eqx.tree_at(places, state, (members, optimiser, balance, state.updates + 1)), metrics
-
-    def targets(self, target: Networks, batch: Batch, key: Key[Array, ""]) -> Float[Array, " b"]:
-        """The n-step return, then the smallest target value of the target actors' actions with clipped noise."""
+    def collection(self) -> Collection:
         s = self.settings
-        action = self.actions(target.agent, batch.next_local, batch.next_state)
-        noise = jnp.clip(s.target_noise * jax.random.normal(key, action.shape), -s.target_clip, s.target_clip)
-        action = jnp.clip(action + noise, -1, 1)
-        values = target.critics(self.views.critics(batch.next_state, action))
-        return batch.reward + batch.discount * jnp.min(values, axis=0)
+        return Collection("steps", s.train_interval, warmup=s.warmup, overlap=s.overlap)
 
-    def update_actors(self, state: MATD3State, batch: Batch, step: Int[Array, ""]) -> tuple[MATD3State, dict]:
-        """One gradient step for each agent in turn, the others' actions as stored; then the targets follow."""
-        s, spec = self.settings, self.spec
-        members = state.online.critics
-        hidden = members.first(self.views.critics(batch.state, batch.action))  # the same for all agents
-        by_action = members.fc1.dense()[:, :, spec.state :]
-        by_action = by_action.reshape(*by_action.shape[:2], spec.agents, spec.actions)
+    @property
+    def interval(self) -> int:
+        """Environment steps between two rounds of updates."""
+        return self.settings.train_interval * self.rows
 
-        def inputs(agent):
-            return self.views.agents(batch.local, batch.state, agent[None])
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return _metrics(self)
 
-        def task(alone: MlpActor, now) -> Float[Array, ""]:
-            agent, weight, stored, *prepared = now
-            x = prepared[0] if prepared else inputs(agent)
-            action = alone(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
-            values = members.after_first(shifted(hidden, action - stored, weight))
-            return -jnp.mean(values if s.actor_q == "mean" else values[0])
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return ("gradient",)
 
-        start = Steps(state.online.agent, state.actor_optimiser, state.actor_balance)
-        agents = (jnp.arange(spec.agents), jnp.moveaxis(by_action, 2, 0), jnp.moveaxis(batch.action, 1, 0))
-        if self._at_once(batch.state):
-            agents = (*agents, jax.vmap(inputs)(agents[0]))
-        (actor, optimiser, balance), metrics = self._sequence.run(start, task, agents, step)
-        rates = polyak_rates(actor, self.sharing, s.tau, agents=spec.agents, repeat=s.repeat_shared_polyak)
-        target = Networks(
-            follow(state.target.agent, actor, rates), follow(state.target.critics, members, jnp.asarray(s.tau))
+    def counters(self) -> tuple[Array, Array]:
+        """Critic updates, and the environment step at which a critic last got a fresh start."""
+        return jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+
+    def key(self, state: MATD3State, clock: Clock, purpose: str) -> tuple[MATD3State, Key[Array, ""]]:
+        """Every key is folded from the training key and the iteration."""
+        key = jax.random.fold_in(state.key, 2**31 - 1) if purpose == "change" else state.key
+        return state, jax.random.fold_in(key, clock.iteration)
+
+    def policy(self, state: MATD3State) -> DensePolicy:
+        return dense_policy(state.online.agent, self.spec.agents)
+
+    def numpy(self) -> NumpyActors:
+        return NumpyActors(self.spec, self.views, self.settings.explore)
+
+    def memory(self, policy: DensePolicy, *batch: int) -> tuple[()]:
+        return ()
+
+    def act(
+        self,
+        policy: DensePolicy,
+        memory: tuple[()],
+        obs: Observation,
+        key: Key[Array, ""],
+        step: Int[Array, ""],
+        mode: Mode,
+    ) -> tuple[tuple[()], Float[Array, "b a u"], tuple[()]]:
+        """The actors' actions, with Gaussian noise where training explores."""
+        sizes = (obs.state.shape[0], self.spec.agents, self.spec.actions)
+        if mode == "random":
+            return (), jax.random.uniform(key, sizes, minval=-1.0, maxval=1.0), ()
+        action = act(policy, self.views.agents(obs.local, obs.state, jnp.arange(self.spec.agents)))
+        if mode == "explore":
+            action = jnp.clip(action + self.settings.explore * jax.random.normal(key, sizes), -1, 1)
+        return (), action, ()
+
+    def template(self) -> Trajectory:
+        """Shapes and types of an interval of one environment."""
+        stored, steps = self.views.stored(), self.settings.train_interval
+        along = jax.tree.map(lambda leaf: shape(steps, *leaf.shape, dtype=leaf.dtype), stored)
+        none = shape(steps, 0, dtype=bool)
+        flag = shape(steps, dtype=bool)
+        return Trajectory(
+            obs=Observation(along.local, along.state, none, none),
+            next_obs=Observation(along.next_local, along.next_state, none, none),
+            action=along.action,
+            reward=along.reward,
+            agent_reward=None,
+            terminated=flag,
+            truncated=flag,
+            valid=flag,
         )
-        places = lambda s: (s.online.agent, s.target, s.actor_optimiser, s.actor_balance)  # noqa: E731
-        return eqx.tree_at(places, state, (actor, target, optimiser, balance)), metrics
 
-    def renew_critic(self, state: MATD3State, key: Key[Array, ""]) -> MATD3State:
-        """The next critic in turn gets a fresh start; its target follows as always."""
-        member = state.renewed % self.settings.n_critics
-        members = self.critic_sharing.renew(state.online.critics, member, key)
-        return eqx.tree_at(lambda s: (s.online.critics, s.renewed), state, (members, state.renewed + 1))
+    def buffer(self) -> Ring[Transition]:
+        return empty_ring(self.views.stored(), self.settings.buffer)
 
-    def actions(self, actor: MlpActor, local: Float[Array, "b a o"], state: Float[Array, "b s"]):
-        """Actions [b, a, u] of all agents, without noise."""
-        agents = jnp.arange(self.spec.agents)
-        if self._at_once(state):
-            x = self.views.agents(local, state, agents)
-            return actor(x, jnp.broadcast_to(agents, x.shape[:-1]))
+    def add(self, buffer: Ring[Transition], batch: Trajectory) -> Ring[Transition]:
+        """Store transitions [t, b, ...]; those of one step lie side by side."""
+        assert batch.next_obs is not None and batch.truncated is not None
+        parts = Transition(
+            local=batch.obs.local,
+            state=batch.obs.state,
+            action=batch.action,
+            reward=batch.reward,
+            done=batch.terminated | batch.truncated,
+            terminated=batch.terminated,
+            next_local=batch.next_obs.local,
+            next_state=batch.next_obs.state,
+        )
+        return buffer.add(jax.tree.map(lambda leaf: leaf.reshape(math.prod(leaf.shape[:2]), *leaf.shape[2:]), parts))
 
-        def one(agent):
-            x = self.views.agents(local, state, agent[None])
-            return actor.alone(actor.identity_of(agent))(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
+    def update(
+        self, state: MATD3State, buffer: Ring[Transition], batch: Any, log: Log, step: Int[Array, ""], clock: Clock
+    ) -> tuple[MATD3State, Log, Clock]:
+        """A round: all batches are chosen first, then critics and actors learn from one after the other."""
+        del batch, step  # the same for all seeds here, so it comes from the clock
+        settings, step = self.settings, clock.iteration * self.interval
+        updates, renewed = clock.own
+        keys = jax.random.split(self.key(state, clock, "update")[1], 3)
+        state, renewed = self._renew(state, keys[0], step, renewed)
+        along = (
+            self._chains(keys[1], buffer),
+            jax.random.split(keys[2], settings.updates),
+            updates + 1 + jnp.arange(settings.updates),
+        )
+        state, log = self._round((state, log), buffer, step, along)
+        # A gradient that is not finite stays in Adam's moments, so one look at these serves the whole round.
+        log = log.check({"gradient": all_finite((state.actor_optimiser, state.critic_optimiser))}, step)
+        own = (updates + settings.updates, renewed)
+        return state, log, clock._replace(summed=clock.summed + settings.updates, own=own)
 
-        return jnp.moveaxis(jax.lax.map(one, agents), 0, 1)
+    def _chains(self, key: Key[Array, ""], ring: Ring[Transition]) -> NStep:
+        """Where all batches of a round come from, at once: redrawing repeated places is a loop that a GPU has to ask
+        the host about, and walking along chains is many small reads."""
+        settings = self.settings
+        return self.chains(ring, distinct(key, ring.count, (settings.updates, settings.batch)))
 
-    def _at_once(self, state: Float[Array, "b s"]) -> bool:
-        """Whether there is room for what all agents read together."""
-        return state.shape[0] * self.spec.agents * self.inputs.size(self.spec) <= AT_ONCE
+    def _round(self, carry: tuple[MATD3State, Log], ring: Ring[Transition], step: Int[Array, ""], along: Any):
+        """All updates of an interval, one after the other; ``along`` is (chains, noise, number) of each.
+
+        Where every interval has its actor updates at the same places, the loop is written with them in these places: a
+        question whether it is time would have a GPU ask the host at every update.
+        """
+        every = self.settings.policy_freq
+
+        def one(carry, now):
+            carry, batch = self._critics(carry, ring, step, *now[:2])
+            return jax.lax.cond(
+                now[2] % every == 0, lambda carry: self._actors(carry, batch, step), lambda carry: carry, carry
+            ), None
+
+        def quiet(carry, now):
+            return self._critics(carry, ring, step, *now)[0], None
+
+        def several(carry, now):
+            before, last = jax.tree.map(lambda leaf: leaf[:-1], now), jax.tree.map(lambda leaf: leaf[-1], now)
+            carry, _ = jax.lax.scan(quiet, carry, before)
+            carry, batch = self._critics(carry, ring, step, *last)
+            return self._actors(carry, batch, step), None
+
+        if self.settings.updates % every:
+            return jax.lax.scan(one, carry, along)[0]
+        in_groups = jax.tree.map(lambda leaf: leaf.reshape(-1, every, *leaf.shape[1:]), along[:2])
+        return jax.lax.scan(several, carry, in_groups)[0]
+
+    def _critics(self, carry: tuple[MATD3State, Log], ring: Ring[Transition], step, chains: NStep, key):
+        """One critic update, and the batch it was made with."""
+        state, log = carry
+        batch = self.read(ring, chains)
+        state, metrics = self.update_critics(state, batch, key)
+        return (state, log.add(metrics, step)), batch
+
+    def _actors(self, carry: tuple[MATD3State, Log], batch: Any, step) -> tuple[MATD3State, Log]:
+        """One update of all actors. Sums are divided by the number of critic updates, and only one in so many of them
+        comes here."""
+        state, log = carry
+        state, metrics = self.update_actors(state, batch, step)
+        return state, log.add(metrics, step, weight=self.settings.policy_freq)
+
+    def _renew(self, state: MATD3State, key: Key[Array, ""], step: Int[Array, ""], renewed: Int[Array, ""]):
+        """A fresh start for one critic, when it is time; never for methods whose critics have none."""
+        every = self.critic_sharing.refresh_interval()
+        if not every:
+            return state, renewed
+        due = step - renewed >= every
+        state = jax.lax.cond(due, self.renew_critic, lambda state, key: state, state, key)
+        return state, jnp.where(due, step, renewed)
+
+    def agent(self, state: MATD3State) -> MlpActor:
+        return state.online.agent
+
+    def with_agent(self, state: MATD3State, agent: MlpActor) -> MATD3State:
+        target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)
+        return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
+
+    def experience(self, buffer: Ring[Transition]) -> Experience:
+        """The newest transitions."""
+        number = min(self.settings.buffer, max(1, RECORDS // self.spec.agents))
+        return self.views.experience(buffer.newest(number), jnp.arange(number) < buffer.count)
 
     def row(self, step: int) -> dict[str, float]:
-        """What a row of training metrics says about a step, apart from the means."""
         return {}
 
-    def empty_transition(self) -> Transition:
-        """Shapes and types of one stored transition."""
-        return self.views.stored()
 
-    def experience(self, held: Transition, valid: Bool[Array, " n"]) -> Experience:
-        """Transitions for sharing methods that look at data."""
-        return self.views.experience(held, valid)
+@functools.lru_cache(maxsize=8)
+def _metrics(learner: MATD3Learner) -> tuple[str, ...]:
+    """Names of what updates report; asked by tracing them, which takes a while."""
+
+    def both(state: MATD3State) -> dict[str, Any]:
+        ring = empty_ring(learner.views.stored(), learner.rows)
+        batch = learner.read(ring, learner.chains(ring, jnp.zeros(1, jnp.int32)))
+        _, first = learner.update_critics(state, batch, jax.random.key(0))
+        return first | learner.update_actors(state, batch, jnp.zeros((), jnp.int32))[1]
+
+    return tuple(sorted(jax.eval_shape(both, jax.eval_shape(learner.init, jax.random.key(0)))))

@@ -1,6 +1,6 @@
 """Networks built from sharing layers; the same code serves every method."""
 
-from prism_marl.networks.build import agent_network, agent_shapes
+from prism_marl.networks.build import build_agent
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mlp import MlpActor, mlp_actor
 from prism_marl.networks.recurrent import RecurrentAgent, recurrent_agent
@@ -9,8 +9,7 @@ __all__ = [
     "Inputs",
     "MlpActor",
     "RecurrentAgent",
-    "agent_network",
-    "agent_shapes",
+    "build_agent",
     "mlp_actor",
     "recurrent_agent",
 ]

@@ -1,6 +1,5 @@
 """The agent network of a task: one place that knows which architecture goes with which kind of action."""
 
-import jax
 from jaxtyping import Array, Key
 
 from prism_marl.networks.inputs import Inputs
@@ -10,7 +9,7 @@ from prism_marl.sharing.base import Sharing
 from prism_marl.types import EnvSpec
 
 
-def agent_network(
+def build_agent(
     spec: EnvSpec, sharing: Sharing, *, width: int, last_action: bool, key: Key[Array, ""]
 ) -> RecurrentAgent | MlpActor:
     """Recurrent action values where actions are discrete, a feed-forward actor where they are continuous."""
@@ -23,11 +22,4 @@ def agent_network(
         agents=spec.agents,
         roles=spec.roles,
         key=key,
-    )
-
-
-def agent_shapes(spec: EnvSpec, sharing: Sharing, *, width: int, last_action: bool) -> RecurrentAgent | MlpActor:
-    """The same network with shapes in place of arrays: what ``footprint`` counts without allocating anything."""
-    return jax.eval_shape(
-        lambda: agent_network(spec, sharing, width=width, last_action=last_action, key=jax.random.key(0))
     )

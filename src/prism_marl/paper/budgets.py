@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from prism_marl.envs import describe
 from prism_marl.experiment.presets import method_settings, preset
-from prism_marl.networks import agent_shapes
 from prism_marl.sharing import Sharing
 from prism_marl.sharing.footprint import Footprint, footprint
 
@@ -25,8 +24,8 @@ LARGEST_WIDTH = 16384  # as in Experiment.validate
 @functools.lru_cache(maxsize=4096)
 def shapes(task: str, sharing: Sharing, width: int) -> Any:
     """What the real constructors build for a method on a task, as shapes: 1024 agents need no memory."""
-    last_action = preset(task, sharing.method).learner.last_action
-    return agent_shapes(describe(task), sharing, width=width, last_action=last_action)
+    learner = preset(task, sharing.method).learner.learner(sharing, describe(task), width=width)
+    return jax.eval_shape(learner.build_agent, jax.random.key(0))
 
 
 def count(task: str, sharing: Sharing, width: int) -> Footprint:

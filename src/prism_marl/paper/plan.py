@@ -10,7 +10,6 @@ from typing import Any
 import jax
 
 from prism_marl import envs
-from prism_marl.buffers.ring import ring_bytes
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.paper.speeds import Speed, closest, found_in, recorded, seconds_for
@@ -88,22 +87,18 @@ def time_of(
 def needed_bytes(experiment: Experiment) -> int:
     """Networks with their optimisers and the replay buffers of all seeds; what a compiled update needs comes on top."""
     learner: Any = experiment.learner.learner(
-        experiment.sharing, envs.describe(experiment.task), experiment.network.width
+        experiment.sharing, envs.describe(experiment.task), width=experiment.network.width
     )
-    state = jax.eval_shape(learner.init, jax.random.key(0))
-    example = learner.empty_transition() if hasattr(learner, "empty_transition") else learner.empty_episode()
-    networks = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    return experiment.run.seeds * (networks + ring_bytes(example, experiment.learner.buffer))
+    parts = jax.eval_shape(lambda: (learner.init(jax.random.key(0)), learner.buffer()))
+    return experiment.run.seeds * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(parts))
 
 
 @functools.lru_cache(maxsize=64)
 def why_not(task: str) -> str:
     """Why a task cannot be played here, in one line; empty if it can."""
     try:
-        if envs.is_vector(task):
-            envs.make_vector(task, 1).close()
-        elif envs.is_host(task):
-            envs.make_host(task).close()
+        if not envs.is_compiled(task):
+            envs.make_rows(task, 1).close()
     except UserError as error:
         return str(error)
     return ""

@@ -74,7 +74,7 @@ def measured(folder: Path, note: str = "") -> Speed | None:
         seeds=experiment.run.seeds,
         envs=experiment.run.envs,
         width=experiment.network.width,
-        batch=experiment.learner.batch,
+        batch=batch_of(experiment),
         **machine,
         steps_per_second=round(rate, 1),
         compile_seconds=round(compiling, 1),
@@ -82,6 +82,11 @@ def measured(folder: Path, note: str = "") -> Speed | None:
         date=date,
         note=note,
     )
+
+
+def batch_of(experiment: Experiment) -> int:
+    """Items in one update; 0 for learners that do not sample."""
+    return int(getattr(experiment.learner, "batch", 0))
 
 
 def _wall_seconds(folder: Path) -> float | None:
@@ -99,9 +104,7 @@ def closest(experiment: Experiment, speeds: list[Speed], platform: str) -> Speed
     fitting = [
         speed
         for speed in speeds
-        if speed.platform == platform
-        and speed.task.partition("/")[0] == family
-        and speed.batch == experiment.learner.batch
+        if speed.platform == platform and speed.task.partition("/")[0] == family and speed.batch == batch_of(experiment)
     ]
 
     def unlike(speed: Speed) -> tuple[Any, ...]:

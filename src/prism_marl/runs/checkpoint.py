@@ -27,7 +27,7 @@ import safetensors.numpy
 from prism_marl.errors import UserError
 from prism_marl.files import check_plain
 
-FORMAT = "3"
+FORMAT = "4"
 KEEP = 2  # the newest and the one before: a damaged file never costs the run
 
 State = TypeVar("State")

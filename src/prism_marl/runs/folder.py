@@ -100,8 +100,8 @@ def footprints(experiment: Experiment) -> list[dict[str, Any]]:
         sharing = (
             experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
         )
-        learner = experiment.learner.learner(sharing, spec, experiment.network.width)
-        size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
+        learner = experiment.learner.learner(sharing, spec, width=experiment.network.width)
+        size = footprint(jax.eval_shape(learner.build_agent, jax.random.key(0)))
         rows.append(
             {
                 "method": method,

@@ -115,6 +115,21 @@ def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | 
     return None if "://" in folder else Path(folder)  # JAX can keep its own in a bucket
 
 
+@contextlib.contextmanager
+def jax_settings(*, deterministic: bool = False, tf32: bool = False) -> Iterator[Path | None]:
+    """``configure_jax`` for a while: whoever called from Python has its own precision of products back afterwards."""
+    names = (
+        *("jax_default_matmul_precision", "jax_compilation_cache_dir"),
+        "jax_persistent_cache_min_compile_time_secs",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        yield configure_jax(deterministic=deterministic, tf32=tf32)
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
 def _own_cache() -> str:
     """Where programs are kept unless the user says otherwise; nowhere for a user without a home, as in containers."""
     try:

@@ -18,12 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl import envs
 from prism_marl.runs import checkpoint
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.training.finite import broken_weights, explained, Fault, first_fault
-from prism_marl.training.host_trainer import HostTrainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.runs.machine import free_bytes, full_memory_explained
 from prism_marl.training.sharding import seed_places
@@ -33,8 +31,9 @@ from prism_marl.sharing import role_layers
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs.rows import Rows
 from prism_marl.runs.signals import Stop, stop_signals
-from prism_marl.training.trainer import Trainer, TrainState
-from prism_marl.training.vector_trainer import VectorTrainer
+from prism_marl.training.build import make_trainer
+from prism_marl.training.state import TrainState, packed
+from prism_marl.training.trainer import Trainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
 MOST_SPECTRA = 1_000  # files, evenly spaced over a run, and the last; a page shows sixty of them
@@ -55,17 +54,6 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
             programs = Programs(trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer))
             _Session(trainer, folder, monitor, stop, writer, like, programs).run()
     return folder
-
-
-def make_trainer(experiment: Experiment) -> Trainer:
-    """The compiled trainer for JAX environments, a loop on the host for the others; all offer the same calls."""
-    if envs.is_vector(experiment.task):
-        rows = experiment.run.seeds * experiment.run.envs
-        return VectorTrainer(experiment, envs.make_vector(experiment.task, rows, patience=experiment.run.patience))
-    if envs.is_host(experiment.task):
-        build = envs.host_builder(experiment.task, experiment.run.patience)
-        return HostTrainer(experiment, build(), build)
-    return Trainer(experiment, envs.make(experiment.task))
 
 
 @dataclass
@@ -143,7 +131,7 @@ class _Session:
         after = self._steps(state)
         self.rate, self.learning = float((after - steps).sum()) / max(time.perf_counter() - started, 1e-6), learn
         self.monitor.progress(int(after.min()), self.rate, self.shown)
-        self._refuse_nonsense(first_fault(jax.device_get(state.seeds.faults)))
+        self._refuse_nonsense(first_fault(jax.device_get(state.seeds.log.faults)))
         if self.stop.asked:
             self._save(state)
             self.writer.wait()
@@ -152,8 +140,8 @@ class _Session:
 
     def _evaluate(self, state: TrainState) -> TrainState:
         values = jax.device_get(self._call("evaluate", state, jnp.int32(self.evaluation)))
-        sums = jax.device_get(state.seeds.sums)
-        updates = int(state.summed)
+        sums = jax.device_get(state.seeds.log.sums)
+        updates = int(state.clock.summed)
         steps = self._steps(state)
         means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
         broken = np.flatnonzero(~np.isfinite(values["return"]))
@@ -179,8 +167,8 @@ class _Session:
         self.shown = f"return {np.mean(values['return']):.3f}{loss}"
         self.monitor.progress(int(steps.min()), self.rate, self.shown)
         self.evaluation += 1
-        zeros = jax.tree.map(jnp.zeros_like, state.seeds.sums)
-        return eqx.tree_at(lambda s: (s.seeds.sums, s.summed), state, (zeros, jnp.zeros_like(state.summed)))
+        zeros = jax.tree.map(jnp.zeros_like, state.seeds.log.sums)
+        return eqx.tree_at(lambda s: (s.seeds.log.sums, s.clock.summed), state, (zeros, jnp.zeros_like(state.clock.summed)))
 
     def _refuse_nonsense(self, fault: Fault | None) -> None:
         if fault is not None:
@@ -192,7 +180,7 @@ class _Session:
             return
         found = jax.device_get(self._call("spectra", state))
         if found:
-            layers: dict[str, Any] = role_layers(self.like.seeds.learner.online.agent)
+            layers: dict[str, Any] = role_layers(self.trainer.learner.agent(self.like.seeds.state))
             common = {name: layers[name].s.shape[-1] - layers[name].masked for name in found}
             write_spectra(self.folder, self.evaluation, steps.tolist(), found, common)
 
@@ -225,9 +213,9 @@ class _Session:
 
     def _save(self, state: TrainState) -> None:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
-        tensors = checkpoint.flatten(self.trainer.packed(state))
+        tensors = checkpoint.flatten(packed(state))
         self._refuse_nonsense(broken_weights(tensors))
-        number = 1000 * int(state.iteration) + min(self.evaluation, 999)
+        number = 1000 * int(state.clock.iteration) + min(self.evaluation, 999)
         seals = {name: rows.seal() for name, rows in self.rows.items()}
         self.writer.save(number, tensors, {"evaluation": self.evaluation, "rows": seals})
 
@@ -277,7 +265,7 @@ def _noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
 
 def _check_memory(trainer: Trainer) -> TrainState:
     """Shapes of the training state; it is refused before anything is allocated if it cannot fit."""
-    replay, free = trainer.replay_bytes(), free_bytes()
+    replay, free = trainer.buffer_bytes(), free_bytes()
     if free is not None and replay > free:
         raise UserError(
             f"replay needs {replay / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"

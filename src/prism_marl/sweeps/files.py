@@ -15,7 +15,7 @@ from prism_marl.experiment.presets import preset
 from prism_marl.files import StrangeFileError, parse_object, read_text
 from prism_marl.sweeps.grid import Sweep, grid
 
-FIELDS = ("tasks", "sharing", "preset", "options")
+FIELDS = ("tasks", "sharing", "learner", "preset", "options")
 
 
 def load_sweep(path: Path) -> Sweep:
@@ -26,10 +26,12 @@ def load_sweep(path: Path) -> Sweep:
     return made
 
 
-def cross(tasks: Iterable[str], methods: Iterable[str], variant: str = "default") -> tuple[Experiment, ...]:
-    """The preset of every task with every method."""
-    methods = tuple(methods)
-    return tuple(preset(task, method, variant) for task in tasks for method in methods)
+def cross(
+    tasks: Iterable[str], methods: Iterable[str], variant: str = "default", learners: Iterable[str | None] = (None,)
+) -> tuple[Experiment, ...]:
+    """The preset of every task with every method and every learner; None is the learner of the task's benchmark."""
+    methods, learners = tuple(methods), tuple(learners)
+    return tuple(preset(task, method, variant, name) for task in tasks for name in learners for method in methods)
 
 
 def _from_python(path: Path) -> Sweep:
@@ -62,7 +64,11 @@ def _from_json(path: Path) -> tuple[Experiment, ...]:
     options = data.get("options", {})
     if not isinstance(options, dict):
         raise UserError(f'{path.name}: options: expected an object such as {{"learner.lr": [0.001, 0.0005]}}')
-    bases = cross(_words(path, data, "tasks"), _words(path, data, "sharing"), str(data.get("preset", "default")))
+    variant, learners = (
+        str(data.get("preset", "default")),
+        _words(path, data, "learner") if "learner" in data else [None],
+    )
+    bases = cross(_words(path, data, "tasks"), _words(path, data, "sharing"), variant, learners)
     return grid(bases, options)
 
 

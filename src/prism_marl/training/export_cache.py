@@ -18,6 +18,7 @@ import jax
 from jax import export
 
 import prism_marl
+from prism_marl.collect.compiled import CompiledCollector
 from prism_marl.errors import UserError
 from prism_marl.experiment import plugins
 from prism_marl.files import check_plain, write_atomically
@@ -100,7 +101,8 @@ def open_export_cache(cache: Path | None, trainer: Trainer) -> ExportCache | Non
 def _parts(trainer: Trainer) -> list[Any]:
     """What is traced: settings that are ours all the way down, so that their text tells them apart."""
     parts = [trainer.experiment.sharing, trainer.experiment.learner, trainer.learner]
-    return parts if trainer.eager else [*parts, trainer.env]  # only its sizes are traced if it lives in Python
+    collector = trainer.collector
+    return [*parts, collector.env] if isinstance(collector, CompiledCollector) else parts  # else only sizes are traced
 
 
 def _origin(settings: Sequence[str]) -> str:

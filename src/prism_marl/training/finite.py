@@ -1,49 +1,15 @@
-"""Numbers that must be finite: where a NaN or an infinity first appeared, kept as one small counter per seed and term.
+"""What to do about a NaN or an infinity: find the first one of a run, and say where it came from."""
 
-The compiled loop only compares and selects scalars; Python reads the counters once per piece of training.
-"""
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
 
 from prism_marl.experiment.experiment import Experiment
+from prism_marl.learners.log import GIVEN, NEVER
 
-NEVER = -1
-GIVEN = ("observation", "reward")  # terms that come from the environment, before anything is learned from them
 GRADIENTS = ("gradient", "grad_norm")  # terms that follow from the losses
 RATES = ("lr", "clip", "actor_lr", "critic_lr")  # settings of learners that tame their steps
-
-Faults = dict[str, Int[Array, "*n"]]
-"""For every term the environment step at which it was first not finite, or ``NEVER``."""
-
-
-def no_faults(terms: Iterable[str]) -> Faults:
-    """Counters of one seed before anything has happened."""
-    return {term: jnp.full((), NEVER, jnp.int32) for term in sorted({*terms, *GIVEN})}
-
-
-def record_faults(faults: Faults, sound: Mapping[str, Bool[Array, "*n"]], step: Int[Array, "*n"]) -> Faults:
-    """The counters after a look at some terms; the first time stays."""
-    return faults | {
-        term: jnp.where((faults[term] == NEVER) & ~fine, step, faults[term]).astype(jnp.int32)
-        for term, fine in sound.items()
-    }
-
-
-def record_values(faults: Faults, values: Mapping[str, Array], step: Int[Array, "*n"]) -> Faults:
-    """The same for scalars such as losses."""
-    return record_faults(faults, {name: jnp.isfinite(value) for name, value in values.items()}, step)
-
-
-def all_finite(tree: Any) -> Bool[Array, ""]:
-    """Whether every float of a pytree is finite."""
-    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats])) if floats else jnp.asarray(True)
 
 
 class Fault(NamedTuple):
@@ -72,7 +38,7 @@ def broken_weights(tensors: Mapping[str, np.ndarray]) -> Fault | None:
     """A look at what learning has made of a state before it is saved; a step may be finite and still lead nowhere."""
     broken: dict[int, str] = {}  # by seed: the first array that is
     for name, value in tensors.items():
-        if name.startswith("seeds.learner.") and np.issubdtype(value.dtype, np.inexact):
+        if name.startswith("seeds.state.") and np.issubdtype(value.dtype, np.inexact):
             for seed in np.flatnonzero(~np.isfinite(value).reshape(len(value), -1).all(axis=1)):
                 broken.setdefault(int(seed), name.split(".", 2)[2])
     if not broken:

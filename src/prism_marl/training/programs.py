@@ -9,7 +9,8 @@ import jax
 
 from prism_marl.monitor import Monitor
 from prism_marl.training.export_cache import ExportCache
-from prism_marl.training.trainer import Trainer, TrainState
+from prism_marl.training.state import SeedState, TrainState
+from prism_marl.training.trainer import Trainer
 
 DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given and return the next
 
@@ -65,7 +66,8 @@ class Programs:
         return program
 
     def _draw(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        like = self.like.seeds if name == "networks" else None
+        seeds = self.like.seeds
+        like = SeedState(seeds.state, seeds.buffer, (), seeds.steps, seeds.log) if name == "networks" else None
         return self._built(name, function, arguments, like)(*arguments)
 
     def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], like: Any) -> Any:

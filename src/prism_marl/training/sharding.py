@@ -13,7 +13,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from prism_marl.monitor import Monitor
-from prism_marl.training.trainer import Trainer, TrainState
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
 
 
 def seed_places(trainer: Trainer, like: TrainState, monitor: Monitor) -> TrainState | None:

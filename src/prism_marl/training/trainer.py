@@ -1,101 +1,113 @@
-"""The compiled parts of training: initial state, a stretch of training, evaluation, and what sharing methods do.
+"""Training of one experiment: a learner, a collector, and all seeds side by side.
 
-All seeds train side by side along the first axis of ``TrainState.seeds``. Counters that are the same for all seeds
-stand outside that axis, so that "is it time to update?" is one scalar question and never computes both answers.
+All seeds train along the first axis of ``TrainState.seeds``. Counters that are the same for all seeds stand outside
+that axis, so that "is it time to update?" is one scalar question and never computes both answers.
 """
 
 import functools
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from prism_marl.buffers.ring import Ring, empty_ring, ring_bytes
-from prism_marl.collect.compiled import Summary, play, seed_of, watch
-from prism_marl.envs.base import JaxEnv
+from prism_marl.collect.base import Collector, Rule, Summary, seed_numbers
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.learners.qmix import Episode, QMix, QMixLearner
+from prism_marl.learners.base import SEEDS, Clock, Learner, Mode, Trajectory
+from prism_marl.learners.log import GIVEN, empty_log
 from prism_marl.scene import Scene
 from prism_marl.sharing import role_layers
 from prism_marl.sharing.base import Sharing
 from prism_marl.sharing.host_svd import Call, call_now, draw
-from prism_marl.training.finite import Faults, no_faults, record_faults, record_values
-from prism_marl.training.state import PartialArray
+from prism_marl.training.state import SeedState, TrainState, fresh_counter, with_partial_buffers
 
-SEEDS = "seeds"  # name of the axis along which seeds train side by side
-BLOCKS = 16  # in which a checkpoint fetches the filled part of a replay buffer
-CLUSTER_EPISODES = 2_000  # at most so many stored episodes are shown to methods that look at data
-
-
-class SeedState(eqx.Module):
-    """One seed's training."""
-
-    learner: Any  # QMixState, or MATD3State where transitions are stored
-    replay: Ring[Any]
-    key: Key[Array, ""]
-    steps: Int[Array, ""]  # environment steps
-    sums: dict[str, Array]  # training metrics, summed since the last evaluation
-    faults: Faults  # when each term was first not finite
-
-
-class TrainState(eqx.Module):
-    """Everything that must survive a kill."""
-
-    seeds: SeedState  # first axis: seeds
-    iteration: Int[Array, ""]
-    summed: Int[Array, ""]  # updates behind ``SeedState.sums``
-    prepared: Int[Array, ""]  # 1 once the sharing method has seen its data
-    refreshed: Int[Array, ""]  # environment step of the latest refresh
-
-
-AnyState = TypeVar("AnyState", bound=TrainState)
+ROWS_START = 0x0B5  # apart from the keys of training and evaluation
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Training of one experiment in a JAX environment."""
+    """One loop for every learner and every place where environments live.
+
+    Where the collector can be compiled, ``advance`` is one program that collects and updates. Otherwise the host plays,
+    and the device gets one transfer and one program for each collection: store it, make the updates it pays for. With
+    ``Collection.overlap`` the host plays the next collection while that program runs, with the policy of one collection
+    before; which policy plays is part of the state, so that numbers depend neither on timing nor on where a run was
+    cut.
+    """
 
     experiment: Experiment
-    env: JaxEnv
-    eager: ClassVar[tuple[str, ...]] = ()  # calls that run in Python because the environment lives there
+    learner: Learner
+    collector: Collector
+    programs: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # compiled when first needed
 
     @property
-    def settings(self) -> QMix:
-        return self.experiment.learner  # pyright: ignore[reportReturnType]
+    def eager(self) -> tuple[str, ...]:
+        """Calls that run in Python because rows live there."""
+        calls = ("learn", "collect", "evaluate", "prepare", "refresh", "spectra")
+        return () if self.collector.compiled else calls
 
     @property
-    def learner(self) -> QMixLearner:
-        return self.settings.learner(self.experiment.sharing, self.env.spec, self.experiment.network.width)
+    def warmup(self) -> int:
+        """Environment steps before training that do not count towards the budget."""
+        return self.learner.collection.warmup
+
+    def _numbers(self) -> Int[Array, " seeds"]:
+        return seed_numbers(self.experiment.run.seed, self.experiment.run.seeds)
 
     def init(self, call: Call = call_now) -> TrainState:
         """Fresh state of all seeds."""
-        keys = jax.vmap(jax.random.key)(self._numbers())
-        _metrics(self.learner)  # remembered: it traces a whole network, which must not happen while ``draw`` traces one
-        return TrainState(draw(self._init_seed, keys, call), *[jnp.zeros((), jnp.int32) for _ in range(4)])
+        seeds, compiled = self._fresh(call), self.collector.compiled
+        if self._by_steps:
+            seeds = _with_env(seeds, call("rows", self._start, seeds.state) if compiled else self._start(seeds.state))
+        return TrainState(seeds, *self._counters(), self._policy_behind(seeds), self.collector.snapshot())
 
-    def _numbers(self) -> Int[Array, " seeds"]:
-        run = self.experiment.run
-        return jnp.arange(run.seed, run.seed + run.seeds, dtype=jnp.uint32)
+    def shapes(self) -> TrainState:
+        """The state without its numbers: what checkpoints are read into. What belongs to the host stays numpy."""
+        seeds = jax.eval_shape(lambda: self._fresh(call_now))
+        if self._by_steps:
+            seeds = _with_env(seeds, jax.eval_shape(self._start, seeds.state))
+        acting = jax.eval_shape(self._policies, seeds.state) if self._overlaps else None
+        acting = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), acting)
+        clock, prepared, refreshed = jax.eval_shape(self._counters)
+        state = TrainState(seeds, clock, prepared, refreshed, acting, self.collector.snapshot())
+        return with_partial_buffers(state)
 
-    def _init_seed(self, key) -> SeedState:
-        key_learner, key_train = jax.random.split(key)
-        learner = self.learner
-        state = learner.init(key_learner)
-        return SeedState(
-            learner=state,
-            replay=empty_ring(learner.empty_episode(), self.experiment.learner.buffer),
-            key=key_train,
-            steps=jnp.zeros((), jnp.int32),
-            sums={name: jnp.zeros(()) for name in _metrics(learner)},
-            faults=no_faults(_metrics(learner)),
-        )
+    def _counters(self) -> tuple[Clock, Array, Array]:
+        """The clock, and the counters of the sharing method's own stops."""
+        return Clock(fresh_counter(), fresh_counter(), self.learner.counters()), fresh_counter(), fresh_counter()
 
-    def advance(self, state: TrainState, target: Int[Array, ""], *, learn: bool) -> TrainState:
-        """Collect and update until every seed has taken ``target`` environment steps."""
+    def _fresh(self, call: Call) -> SeedState:
+        names = (self.learner.metrics, self.learner.checks)  # asked first: it traces networks, as ``draw`` itself does
+
+        def one(key: Key[Array, ""]) -> SeedState:
+            zero = jnp.zeros((), jnp.int32)
+            return SeedState(self.learner.init(key), self.learner.buffer(), (), zero, empty_log(*names))
+
+        return draw(one, jax.vmap(jax.random.key)(self._numbers()), call)
+
+    @property
+    def _by_steps(self) -> bool:
+        return self.learner.collection.unit == "steps"
+
+    @property
+    def _overlaps(self) -> bool:
+        return self.learner.collection.overlap and not self.collector.compiled
+
+    def _start(self, states: Any) -> Any:
+        """Rows of "steps" at their first observation."""
+        keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(number), ROWS_START))(self._numbers())
+        return self.collector.reset(self.learner, self._policies(states), keys)
+
+    def _policies(self, states: Any) -> Any:
+        return jax.vmap(self.learner.policy)(states)
+
+    def advance(self, state: TrainState, target: Any, *, learn: bool) -> TrainState:
+        """Collect and update until every seed has taken ``target`` environment steps. Consumes the state."""
+        if not self.collector.compiled:
+            return self._advance_on_host(state, int(target), learn=learn)
 
         def unfinished(state: TrainState):
             return jnp.min(state.seeds.steps) < target
@@ -103,75 +115,141 @@ class Trainer:
         return jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), state)
 
     def _iterate(self, state: TrainState, learn: bool) -> TrainState:
-        return self.conclude(state, self._collect(state.seeds), learn=learn)
+        """One collection and the updates it pays for, as part of a program."""
+        seeds, clock = state.seeds, state.clock
+        _, keys = self._keys(seeds.state, clock)
+        policies, mode = self._policies(seeds.state), _mode(learn)
+        env, batch, summary = self.collector.collect(self.learner, policies, seeds.env, keys, seeds.steps, clock, mode)
+        seeds, clock = self.absorb(seeds, clock, env, batch, summary, learn=learn)
+        return TrainState(seeds, clock, state.prepared, state.refreshed, state.acting, state.snapshot)
 
-    def conclude(self, state: TrainState, seeds: SeedState, *, learn: bool) -> TrainState:
-        """Count an iteration whose episodes are stored in ``seeds``, and make the updates that they pay for."""
-        iteration, summed = state.iteration + 1, state.summed
+    def _keys(self, states: Any, clock: Clock) -> tuple[Any, Key[Array, " n"]]:
+        """The states after a key for a collection was taken, and these keys."""
+        return jax.vmap(lambda state: self.learner.key(state, clock, "collect"))(states)
+
+    def absorb(
+        self, seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary, *, learn: bool
+    ) -> tuple[SeedState, Clock]:
+        """Store a collection, count its steps, and make the updates that it pays for."""
+        states, _ = self._keys(seeds.state, clock)
+        clock = clock._replace(iteration=clock.iteration + 1)
+
+        def store(state, seed: SeedState, batch, summary: Summary) -> SeedState:
+            steps = seed.steps + summary.steps
+            log = seed.log.check(summary.finite, steps)
+            return SeedState(state, self.learner.add(seed.buffer, batch), (), steps, log)
+
+        seeds = _with_env(jax.vmap(store)(states, _with_env(seeds, ()), batch, summary), env)
         if learn:
-            settings, envs = self.settings, self.experiment.run.envs
-            updates = max(1, envs // settings.episodes_per_update)
-            rest = max(1, settings.episodes_per_update // envs)  # iterations for each update, with few environments
-            ready = (iteration * envs >= settings.batch) & (iteration % rest == 0)
-            # Only what an update changes goes through the branch: the replay would be copied on its way out.
-            changing = (seeds.learner, seeds.key, seeds.sums, seeds.faults)
-            train = lambda: self._train(changing, seeds.replay, seeds.steps, updates)  # noqa: E731
-            changed = jax.lax.cond(ready, train, lambda: changing)
-            seeds = SeedState(changed[0], seeds.replay, changed[1], seeds.steps, *changed[2:])
-            summed = summed + ready * updates
-        return TrainState(seeds, iteration, summed, state.prepared, state.refreshed)
+            update = jax.vmap(self.learner.update, (0, 0, 0, 0, 0, None), (0, 0, None), axis_name=SEEDS)
+            state, log, clock = update(seeds.state, seeds.buffer, batch, seeds.log, seeds.steps, clock)
+            seeds = SeedState(state, seeds.buffer, seeds.env, seeds.steps, log)
+        return seeds, clock
 
-    def _collect(self, seeds: SeedState) -> SeedState:
-        keys, keys_play = jnp.unstack(jax.vmap(jax.random.split)(seeds.key), axis=1)
-        learner, agents = self.learner, seeds.learner.online.agent
-        rates = jax.vmap(learner.epsilon)(seeds.steps)
-        episodes, summary = play(self.env, learner, agents, keys_play, rates, self.experiment.run.envs)
-        return jax.vmap(self.absorb)(eqx.tree_at(lambda s: s.key, seeds, keys), episodes, summary)
+    def _advance_on_host(self, state: TrainState, target: int, *, learn: bool) -> TrainState:
+        self.warm("learn" if learn else "collect", state)
+        program = self.programs["learn" if learn else "collect"]
+        self.collector.restore(state.snapshot)
+        seeds, clock, overlap = state.seeds, state.clock, learn and self._overlaps
+        steps, iteration, fresh, policy = np.asarray(seeds.steps), int(clock.iteration), [], None
+        if learn and self._numpy:
+            fresh = [self._policy_program(seeds.state)]
+            policy = state.acting or _copied(fresh[0])
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="learning") as aside:
+            # A branch inside the program makes its caller wait for it, so overlapping takes a thread.
+            waiting: Future[Any] | None = None
+            while steps.min() < target:
+                played = self._collect_on_host(seeds, clock, iteration, policy, _mode(learn))
+                if waiting is not None:
+                    seeds, clock, *fresh = waiting.result()
+                given = (seeds, clock, *jax.device_put(played))
+                if overlap:  # the policies that come out of this collection play the one after the next
+                    policy = _copied(fresh[0])
+                    waiting = aside.submit(program, *given)
+                else:
+                    # All of it: an allocation that failed is only reported that way.
+                    seeds, clock, *fresh = jax.block_until_ready(program(*given))
+                    policy = _copied(fresh[0]) if fresh else None
+                steps, iteration = steps + played[2].steps, iteration + 1
+            if waiting is not None:
+                seeds, clock, *_ = waiting.result()
+        acting = policy if overlap else state.acting
+        return TrainState(seeds, clock, state.prepared, state.refreshed, acting, self.collector.snapshot())
 
-    def absorb(self, seed: SeedState, episodes: Episode, summary: Summary) -> SeedState:
-        """Store episodes and count their steps."""
-        steps = seed.steps + jnp.sum(summary.length).astype(jnp.int32)
-        faults = record_faults(seed.faults, {name: jnp.all(fine) for name, fine in summary.sound.items()}, steps)
-        return SeedState(seed.learner, seed.replay.add(episodes), seed.key, steps, seed.sums, faults)
+    def _collect_on_host(
+        self, seeds: SeedState, clock: Clock, iteration: int, policy: Any, mode: Mode
+    ) -> tuple[Any, Trajectory, Summary]:
+        """One collection. A policy in numpy is given; any other is taken from the state, which then must be at rest."""
+        keys, steps, numbered = None, None, clock._replace(iteration=np.int32(iteration))
+        if not (self._numpy and self._by_steps):
+            keys, steps = self._keys_program(seeds.state, clock), seeds.steps
+        if not self._numpy:
+            policy = self._policy_program(seeds.state)
+        return self.collector.collect(self.learner, policy, seeds.env, keys, steps, numbered, mode)
 
-    def _train(self, changing, rings: Ring[Episode], steps: Int[Array, " seeds"], updates: int):
-        """Some updates of all seeds."""
-        states, keys, sums, faults = changing
-        keys, drawn = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
-        learner, batch = self.learner, self.experiment.learner.batch
+    @property
+    def _numpy(self) -> bool:
+        return self.learner.numpy() is not None
 
-        def one(state, sums, faults, ring: Ring[Episode], steps, key):
-            state, metrics = learner.update(state, ring.sample(key, batch), steps, axis=SEEDS)
-            sums = {name: sums[name] + metrics[name] for name in sums}
-            return state, sums, record_values(faults, metrics, steps)
+    def warm(self, name: str, state: TrainState) -> None:
+        """Compile the program that follows a collection on the host."""
+        if self.collector.compiled or name not in ("learn", "collect") or name in self.programs:
+            return
+        learn = name == "learn"
 
-        def update(carry, keys):
-            state, sums, faults = carry
-            return jax.vmap(one, axis_name=SEEDS)(state, sums, faults, rings, steps, keys), None
+        def follow(seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary) -> tuple[Any, ...]:
+            seeds, clock = self.absorb(seeds, clock, env, batch, summary, learn=learn)
+            return (seeds, clock, self._policies(seeds.state)) if learn and self._numpy else (seeds, clock)
 
-        each = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, updates))(drawn), 0, 1)
-        (states, sums, faults), _ = jax.lax.scan(update, (states, sums, faults), each)
-        return states, keys, sums, faults
+        program = jax.jit(follow, donate_argnums=(0, 1))
+        self.programs[name] = program.lower(state.seeds, state.clock, *self._collected(state)).compile()
 
-    def evaluate(self, state: TrainState, evaluation: Int[Array, ""]) -> dict[str, Array]:
+    def _collected(self, state: TrainState) -> tuple[Any, Trajectory, Summary]:
+        """Shapes of what one collection on the host brings."""
+        seeds, rows, env = self.experiment.run.seeds, self.learner.rows, state.seeds.env
+        batch = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((seeds, leaf.shape[0], rows, *leaf.shape[1:]), leaf.dtype),
+            self.learner.template(),
+        )
+        taken: Any = jax.ShapeDtypeStruct((seeds,), jnp.int32)
+        flags: Any = dict.fromkeys(GIVEN, jax.ShapeDtypeStruct((seeds,), bool))
+        return env, batch._replace(memory=env), Summary(taken, flags)
+
+    def evaluate(self, state: TrainState, evaluation: Any) -> dict[str, Any]:
         """Greedy episodes of every seed; means over episodes, one number per seed."""
-        agents, number = state.seeds.learner.online.agent, self.experiment.run.eval_episodes
-        keys = jax.vmap(evaluation_key, (0, None))(self._numbers(), evaluation)
-        return summarise(play(self.env, self.learner, agents, keys, 0.0, number)[1])
+        run = self.experiment.run
+        policy = self._playing_policy(state)
+        return self.collector.evaluate(self.learner, policy, evaluation, run.eval_episodes, self.rule)
 
-    def watch(self, state: TrainState, *, seed: int, number: int) -> tuple[list[Scene], float]:
+    @property
+    def rule(self) -> Rule:
+        """Which episodes an evaluation counts."""
+        rule = self.experiment.run.eval_rule
+        return self.experiment.learner.eval_rule if rule == "learner" else rule
+
+    def watch(
+        self, state: TrainState, *, seed: int, number: int, states: list[Any] | None = None
+    ) -> tuple[list[Scene], float]:
         """One greedy episode as drawings and its return; no drawings where the environment has none."""
-        drawn = getattr(self.env, "scene", None)
-        if drawn is None:
-            return [], 0.0
-        agent = seed_of(state.seeds.learner.online.agent, seed)
-        key = self._watch_key(seed, number)
-        states, summary, length = jax.device_get(_watch(self.env, self.learner, agent, key))
-        frames = [jax.tree.map(lambda leaf, t=t: leaf[t], states) for t in range(int(length) + 1)]
-        return [drawn(frame) for frame in frames], float(summary.returns[0])
+        return self.collector.watch(self.learner, self._playing_policy(state), seed, number, states)
 
-    def _watch_key(self, seed: int, number: int) -> Key[Array, ""]:
-        return jax.random.fold_in(jax.random.key(self.experiment.run.seed + seed), number)
+    def _playing_policy(self, state: TrainState) -> Any:
+        """The policies of all seeds, where they are played."""
+        if self.collector.compiled:
+            return self._policies(state.seeds.state)
+        found = self._policy_program(state.seeds.state)
+        return _copied(found) if self._numpy else found
+
+    def _policy_behind(self, seeds: SeedState) -> Any:
+        return _copied(self._policy_program(seeds.state)) if self._overlaps else None
+
+    @functools.cached_property
+    def _policy_program(self) -> Any:
+        return jax.jit(self._policies)
+
+    @functools.cached_property
+    def _keys_program(self) -> Any:
+        return jax.jit(lambda states, clock: self._keys(states, clock)[1])
 
     @property
     def prepares(self) -> bool:
@@ -180,111 +258,68 @@ class Trainer:
 
     def prepare(self, state: TrainState) -> TrainState:
         """Let the sharing method look at the data collected so far, once."""
-        seeds = self._change_agents(state.seeds, self.experiment.sharing.prepare) if self.prepares else state.seeds
-        return eqx.tree_at(lambda s: (s.seeds, s.prepared), state, (seeds, jnp.ones((), jnp.int32)))
+        seeds = self._changed(state, "prepare") if self.prepares else state.seeds
+        return self._with_seeds(state, seeds, prepared=jnp.ones((), jnp.int32))
 
     def refresh(self, state: TrainState) -> TrainState:
         """Resets and re-clustering of the sharing method."""
-        seeds = self._change_agents(state.seeds, self.experiment.sharing.refresh)
-        return eqx.tree_at(lambda s: (s.seeds, s.refreshed), state, (seeds, jnp.min(seeds.steps)))
+        seeds = self._changed(state, "refresh")
+        return self._with_seeds(state, seeds, refreshed=jnp.min(seeds.steps))
 
-    def _change_agents(self, seeds: SeedState, change) -> SeedState:
-        number = min(CLUSTER_EPISODES, self.experiment.learner.buffer)
+    def _with_seeds(self, state: TrainState, seeds: SeedState, **counters: Any) -> TrainState:
+        found = {"prepared": state.prepared, "refreshed": state.refreshed} | counters
+        acting = self._policy_behind(seeds)
+        return TrainState(seeds, state.clock, found["prepared"], found["refreshed"], acting, state.snapshot)
 
-        def one(seed: SeedState) -> SeedState:
-            key, key_change = jax.random.split(seed.key)
-            episodes = seed.replay.newest(number)
-            held = jnp.arange(number) < seed.replay.count
-            episodes = episodes._replace(valid=episodes.valid & held[:, None])
-            agent = change(seed.learner.online.agent, self.learner.experience(episodes), key_change)
-            # Labels and node masks are not learned, so the target has them at once; weights wait for the next copy.
-            target = eqx.combine(eqx.filter(seed.learner.target.agent, eqx.is_inexact_array), agent)
-            places = lambda s: (s.learner.online.agent, s.learner.target.agent, s.key)  # noqa: E731
-            return eqx.tree_at(places, seed, (agent, target, key))
+    def _changed(self, state: TrainState, name: str) -> SeedState:
+        """The seeds after the sharing method changed their agents. Labels and node masks are not learned, so targets
+        have them at once; weights follow as always."""
+        change, learner = getattr(self.experiment.sharing, name), self.learner
 
-        return jax.vmap(one)(seeds)
+        def one(seed: SeedState, clock: Clock) -> SeedState:
+            after, key = learner.key(seed.state, clock, "change")
+            agent = change(learner.agent(after), learner.experience(seed.buffer), key)
+            return SeedState(learner.with_agent(after, agent), seed.buffer, seed.env, seed.steps, seed.log)
+
+        changed = jax.vmap(one, (0, None))
+        if self.collector.compiled:
+            return changed(state.seeds, state.clock)
+        return jax.jit(changed, donate_argnums=0)(state.seeds, state.clock)
 
     def spectra(self, state: TrainState) -> dict[str, Any]:
         """Masked singular values and masks of every factorised layer: name -> ([seeds, m, r], [seeds, m, r])."""
+        return self._spectra(state.seeds.state)
 
-        def one(agent):
-            found = {name: layer.spectrum() for name, layer in role_layers(agent).items()}
+    @functools.cached_property
+    def _spectra(self) -> Any:
+        def one(state):
+            found = {name: layer.spectrum() for name, layer in role_layers(self.learner.agent(state)).items()}
             return {name: values for name, values in found.items() if values is not None}
 
-        return jax.vmap(one)(state.seeds.learner.online.agent)
+        return jax.jit(jax.vmap(one))
 
-    @property
-    def warmup(self) -> int:
-        """Environment steps before training that do not count towards the budget."""
-        return 0
-
-    def shapes(self) -> TrainState:
-        """The state without its numbers: what checkpoints are read into."""
-        return with_beginnings(jax.eval_shape(self.init))
-
-    def packed(self, state: AnyState) -> AnyState:
-        """What a checkpoint needs of a state: of the replay buffers only the part that is filled."""
-        filled = int(jax.device_get(state.seeds.replay.added).max())
-        if filled >= self.settings.buffer:
-            return state
-        storage = jax.tree.map(lambda leaf: _beginning(leaf, filled), state.seeds.replay.storage)
-        return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
-
-    def replay_bytes(self) -> int:
-        """Memory of the replay buffers of all seeds."""
-        e = self.experiment
-        return e.run.seeds * ring_bytes(self.learner.empty_episode(), e.learner.buffer)
-
-    def warm(self, name: str, state: TrainState) -> None:
-        """Compile what an eager call needs; here none is eager."""
+    def buffer_bytes(self) -> int:
+        """Memory of the buffers of all seeds, known before anything is allocated."""
+        shapes = jax.tree.leaves(jax.eval_shape(self.learner.buffer))
+        return self.experiment.run.seeds * sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
 
     def dropped(self) -> int | None:
         """Episodes lost so far with a game that died or hung; None where none can be."""
-        return None
+        return self.collector.dropped()
 
     def close(self) -> None:
-        """Let go of whatever the environment holds; compiled ones hold nothing."""
+        """Let go of whatever the environments hold."""
+        self.collector.close()
 
 
-def with_beginnings(state: AnyState) -> AnyState:
-    """Shapes of a state whose replay buffers a checkpoint may hold in part."""
-    storage = jax.tree.map(lambda leaf: PartialArray(leaf.shape, leaf.dtype, axis=1), state.seeds.replay.storage)
-    return eqx.tree_at(lambda s: s.seeds.replay.storage, state, storage)
+def _mode(learn: bool) -> Mode:
+    return "explore" if learn else "random"
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _block(leaf: Array, start: Any, size: int) -> Array:
-    return jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
+def _with_env(seeds: SeedState, env: Any) -> SeedState:
+    return SeedState(seeds.state, seeds.buffer, env, seeds.steps, seeds.log)
 
 
-def _beginning(leaf: Array, filled: int) -> np.ndarray:
-    """The first places of all buffers, on the host. They come in blocks of one size: JAX compiles and keeps a program
-    for every size that it is asked for, which would be one for each checkpoint, and the device has little to copy."""
-    block = max(1, -(-leaf.shape[1] // BLOCKS))
-    held = np.empty((leaf.shape[0], filled, *leaf.shape[2:]), leaf.dtype)
-    for wanted in range(0, filled, block):
-        start = min(wanted, leaf.shape[1] - block)  # the last block may reach back into the one before
-        held[:, start : start + block] = np.asarray(_block(leaf, start, block))[:, : filled - start]
-    return held
-
-
-def evaluation_key(number: Int[Array, ""], evaluation: Int[Array, ""]) -> Key[Array, ""]:
-    """The episodes of one seed's evaluation, apart from those it trains on."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(number), 0x5EED), evaluation)
-
-
-_watch = jax.jit(watch, static_argnums=(0, 1))  # compiled once for all episodes of a task and a learner
-
-
-def summarise(summary: Summary) -> dict[str, Array]:
-    """Means over the episode axis, with every environment metric under its own name."""
-    values = {"return": summary.returns, "length": summary.length, **summary.metrics}
-    return {name: jnp.mean(value, axis=-1) for name, value in values.items()}
-
-
-@functools.lru_cache(maxsize=8)
-def _metrics(learner: QMixLearner) -> tuple[str, ...]:
-    """Names of what an update reports; asked by tracing one, which takes a while."""
-    state = jax.eval_shape(learner.init, jax.random.key(0))
-    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.empty_episode())
-    return tuple(sorted(jax.eval_shape(learner.update, state, batch, jnp.zeros((), jnp.int32))[1]))
+def _copied(policy: Any) -> Any:
+    """A policy on the host."""
+    return jax.tree.map(np.ascontiguousarray, jax.device_get(policy))

@@ -1,12 +1,13 @@
-"""Python environments side by side, for loops that ask for a ``RowsEnv``.
+"""Python environments side by side, as rows: the training loop asks for nothing else.
 
 Nobody can look into such an environment, so a snapshot is how each row got where it is: its seed and its actions.
-Restoring plays them again, which gives the same state because an episode depends on nothing else.
+Restoring plays them again, which gives the same state because an episode depends on nothing else. A game with dice of
+its own cannot be replayed; its rows begin new episodes instead, and ``replayable`` says so.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-import jax
 import numpy as np
 
 from prism_marl.envs.base import Concurrent, PythonEnv, dropped, lost
@@ -15,38 +16,79 @@ from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
 
-class PythonRows:
-    """``number`` environments, stepped one after the other."""
+class Games:
+    """Environments by number, built when they are first asked for. Rows that never play at the same time share them."""
 
-    def __init__(self, build: Callable[[], PythonEnv], number: int):
+    def __init__(self, build: Callable[[], PythonEnv]):
+        self._build = build
+        self._built: list[PythonEnv] = []
+
+    def get(self, number: int) -> PythonEnv:
+        while len(self._built) <= number:
+            self._built.append(self._build())
+        return self._built[number]
+
+    @property
+    def dropped(self) -> int:
+        """Episodes lost so far."""
+        return dropped(self._built)
+
+    def close(self) -> None:
+        for env in self._built:
+            env.close()
+        self._built.clear()
+
+
+class PythonRows:
+    """``number`` environments, stepped together where they live in processes and else one after the other. A row that
+    has ended, or never began, idles until it is reset."""
+
+    def __init__(self, games: Games, number: int):
         if number < 1:
             raise UserError(f"task: needs at least 1 row, not {number}")
-        self._envs = [build() for _ in range(number)]
-        self.spec: EnvSpec = self._envs[0].spec
-        self.number = number
+        self.games, self.number = games, number
+        self.spec: EnvSpec = games.get(0).spec
+        self.replayable: bool = getattr(games.get(0), "replayable", True)
+        spec, agents = self.spec, self.spec.agents
+        kind = np.int32 if spec.kind == "discrete" else np.float32
+        each = (agents,) if spec.kind == "discrete" else (agents, spec.actions)
         self._seeds = np.zeros(number, np.int64)
         self._clock = np.zeros(number, np.int32)
-        self._actions = np.zeros((number, self.spec.horizon, self.spec.agents, self.spec.actions), np.float32)
-        self._seen: list[Observation] = [env.reset(0) for env in self._envs]
-        self._ended: dict[int, Step] = {}  # last steps of rows that wait for a reset
+        self._actions = np.zeros((number, spec.horizon, *each), kind)
+        self._seen: Any = Observation(
+            np.zeros((number, agents, spec.observation), np.float32),  # pyright: ignore[reportArgumentType]
+            np.zeros((number, spec.state), np.float32),  # pyright: ignore[reportArgumentType]
+            np.ones((number, agents, spec.actions), bool),  # pyright: ignore[reportArgumentType]
+            np.tile(np.arange(agents), (number, 1)),  # pyright: ignore[reportArgumentType]
+        )
+        self._ended: dict[int, Step | None] = dict.fromkeys(range(number))  # last steps of rows that wait for a reset
+        self.lost = np.zeros(number, bool)  # rows whose present episode was lost with its game
 
     def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
-        for row, seed in zip(np.asarray(rows).tolist(), np.asarray(seeds).tolist(), strict=True):
-            self._seen[row] = self._envs[row].reset(seed)
-            self._seeds[row], self._clock[row] = seed, 0
+        """Start episodes; games in processes of their own start theirs at the same time."""
+        chosen = list(zip(np.asarray(rows).tolist(), np.asarray(seeds).tolist(), strict=True))
+        for row, seed in chosen:
+            env = self.games.get(row)
+            if isinstance(env, Concurrent):
+                env.begin_reset(seed)
+        for row, seed in chosen:
+            self._see(row, self.games.get(row).reset(seed))
+            self._seeds[row], self._clock[row], self.lost[row] = seed, 0, False
             self._ended.pop(row, None)
 
     def observe(self) -> Observation:
-        return jax.tree.map(lambda *parts: np.stack(parts), *self._seen)
+        return Observation(*(part.copy() for part in self._seen))
 
     def step(self, action: np.ndarray) -> Step:
         """A row that has ended repeats its last step, at no reward, until it is reset."""
-        for row, env in enumerate(self._envs):
-            if isinstance(env, Concurrent) and row not in self._ended:
-                env.begin_step(np.asarray(action[row], np.float32))
-        steps = [self._advance(row, action[row]) for row in range(self.number)]
-        self._seen = [step.obs for step in steps]
-        return jax.tree.map(lambda *parts: np.stack(parts), *steps)
+        playing = [row for row in range(self.number) if row not in self._ended]
+        for row in playing:
+            self._actions[row, self._clock[row]] = action[row]
+            env = self.games.get(row)
+            if isinstance(env, Concurrent):
+                env.begin_step(self._actions[row, self._clock[row]])
+        steps = {row: self._advance(row) for row in playing}
+        return self._together(steps | {row: step for row, step in self._ended.items() if row not in steps})
 
     def snapshot(self) -> dict[str, np.ndarray]:
         return {"seeds": self._seeds.copy(), "clock": self._clock.copy(), "actions": self._actions.copy()}
@@ -60,34 +102,47 @@ class PythonRows:
             )
         actions, clock = snapshot["actions"].copy(), snapshot["clock"].copy()
         self.reset(np.arange(self.number), snapshot["seeds"])
-        for row in range(self.number):
+        for row in range(self.number if self.replayable else 0):
             for action in actions[row, : clock[row]]:
-                self._seen[row] = self._advance(row, action).obs
+                self._actions[row, self._clock[row]] = action
+                self._advance(row)
 
     def scene(self, row: int) -> Scene | None:
-        return self._envs[row].scene()
-
-    @property
-    def lost(self) -> np.ndarray:
-        """Rows whose present episode was lost with its game."""
-        return np.array([lost(env) for env in self._envs])
+        return self.games.get(row).scene()
 
     @property
     def dropped(self) -> int:
         """Episodes lost so far."""
-        return dropped(self._envs)
+        return self.games.dropped
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        self.games.close()
 
-    def _advance(self, row: int, action: np.ndarray) -> Step:
-        if row in self._ended:
-            return self._ended[row]
-        played = self._actions[row, self._clock[row]]
-        played[:] = action
+    def _advance(self, row: int) -> Step:
+        env = self.games.get(row)
+        step = env.step(self._actions[row, self._clock[row]])
         self._clock[row] += 1
-        step = self._envs[row].step(played)
+        self._see(row, step.obs)
+        self.lost[row] = lost(env)
         if step.terminated or step.truncated:
             self._ended[row] = step._replace(reward=np.zeros_like(step.reward))
         return step
+
+    def _see(self, row: int, obs: Observation) -> None:
+        for held, new in zip(self._seen, obs, strict=True):
+            held[row] = new
+
+    def _together(self, steps: dict[int, Step | None]) -> Step:
+        """The steps of all rows; one that never began has ended without anything."""
+
+        def gather(dtype: Any, read: Callable[[Step], Any]) -> Any:
+            found = ((step is not None and read(step)) for _, step in sorted(steps.items()))
+            return np.array(list(found), dtype)
+
+        return Step(
+            self.observe(),
+            gather(np.float32, lambda step: step.reward),
+            gather(bool, lambda step: step.terminated),
+            gather(bool, lambda step: step.truncated),
+            {name: gather(np.float32, lambda step, name=name: step.metrics[name]) for name in self.spec.metrics},
+        )

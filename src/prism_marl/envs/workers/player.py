@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prism_marl.envs.base import PythonEnv
-from prism_marl.envs.registry import make_host
+from prism_marl.envs.registry import make_python
 from prism_marl.envs.workers.channel import Channel, pack, unpack
 from prism_marl.envs.workers.process import parent_channel
 from prism_marl.errors import UserError
@@ -32,7 +32,7 @@ def serve(task: str, channel: Channel) -> None:
 def _reply(task: str, built: dict[int, PythonEnv], place: int, verb: str, argument: Any) -> bytes:
     try:
         if place not in built:
-            built[place] = make_host(task)
+            built[place] = make_python(task)
         env = built[place]
         if verb == "scene":
             scene = env.scene()

@@ -1,0 +1,48 @@
+"""IQL: every agent learns its own action values as if the others were part of the environment."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import jax
+
+from prism_marl.learners import losses
+from prism_marl.learners.value import ValueLearner
+from prism_marl.learners.value_settings import ValueSettings
+from prism_marl.sharing.base import Sharing
+from prism_marl.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class IQL(ValueSettings):
+    """Settings of IQL."""
+
+    label: ClassVar[str] = "IQL"
+
+    algorithm: Literal["iql"] = "iql"
+
+    def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "IQLLearner":
+        """The learner that these settings stand for."""
+        del steps
+        return IQLLearner(self, sharing, spec, width, rows)
+
+
+@dataclass(frozen=True)
+class IQLLearner(ValueLearner):
+    """IQL for one task and one sharing method."""
+
+    def mixer(self, key):
+        """Nothing is mixed."""
+        return
+
+    def mix(self, networks, values, state):
+        return values
+
+    def returns(self, episodes, bootstrap):
+        """Every agent's own target: the team's reward and its own next value, [t, b, a]."""
+        s = self.settings
+
+        def one(bootstrap):
+            flags = (episodes.reward, episodes.terminated, episodes.valid)
+            return losses.td_lambda(*flags, bootstrap, gamma=s.gamma, lam=s.td_lambda)
+
+        return jax.vmap(one, in_axes=-1, out_axes=-1)(bootstrap)

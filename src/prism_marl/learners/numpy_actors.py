@@ -1,0 +1,106 @@
+"""Feed-forward actors as plain matrices: on the host in numpy, and on the device for environments that live there."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from prism_marl.learners.base import Mode
+from prism_marl.learners.inputs import InputBuilder
+from prism_marl.networks.mlp import MlpActor
+from prism_marl.sharing.fups import SharedLinear
+from prism_marl.types import EnvSpec
+
+
+class DensePolicy(NamedTuple):
+    """The layers of an actor as matrices, one for each agent or one for all; a first axis of seeds where asked for."""
+
+    weights: tuple[Float[Array, "*n a i o"], ...]
+    biases: tuple[Float[Array, "*n a 1 o"], ...]
+
+
+def dense_policy(actor: MlpActor, agents: int) -> DensePolicy:
+    """The matrices that the agents of one seed use; compiled, and copied to the host as a whole."""
+    identity = jnp.arange(agents) if actor.clusters is None else actor.clusters
+    weights, biases = [], []
+    for layer in (actor.fc1, actor.fc2, actor.fc3):
+        if isinstance(layer, SharedLinear):
+            weight, bias = layer.weight[None], layer.bias[None]
+        else:
+            weight, bias = layer.dense()[identity], layer.dense_bias()[identity]
+        weights.append(jnp.swapaxes(weight, -1, -2))
+        biases.append(bias[:, None])
+    return DensePolicy(tuple(weights), tuple(biases))
+
+
+def act(policy: DensePolicy, x: Float[Array, "b a i"]) -> Float[Array, "b a u"]:
+    """Actions without noise, on the device."""
+    x, last = jnp.swapaxes(x, 0, 1), len(policy.weights) - 1
+    for depth, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
+        x = jnp.matmul(x, weight) + bias
+        x = jnp.tanh(x) if depth == last else jax.nn.relu(x)
+    return jnp.swapaxes(x, 0, 1)
+
+
+@dataclass(frozen=True)
+class NumpyActors:
+    """The actors of all seeds on the host."""
+
+    spec: EnvSpec
+    inputs: InputBuilder
+    explore: float  # deviation of the noise on actions
+
+    def noise(self, rng: np.random.Generator, steps: int, rows: int, mode: Mode) -> np.ndarray:
+        """Standard normal numbers, or where actions are random uniform ones in [-1, 1]: [t, b, a, u]."""
+        shape = (steps, rows, self.spec.agents, self.spec.actions)
+        if mode == "random":
+            return 2 * rng.random(shape, np.float32) - 1
+        return rng.standard_normal(shape, np.float32)
+
+    def __call__(
+        self,
+        policy: DensePolicy,
+        seeds: slice,
+        local: np.ndarray,
+        state: np.ndarray,
+        noise: np.ndarray | None,
+        mode: Mode,
+    ) -> np.ndarray:
+        """Actions [n, b, a, u] of some seeds for observations local [n, b, a, o] and state [n, b, s]."""
+        if mode == "random":
+            assert noise is not None
+            return noise
+        action = self._actions(policy, seeds, local, state)
+        if mode == "greedy" or noise is None:
+            return action
+        return np.clip(action + np.float32(self.explore) * noise, -1, 1)
+
+    def _actions(self, policy: Any, seeds: slice, local: np.ndarray, state: np.ndarray) -> np.ndarray:
+        x = self._inputs(local, state)
+        number, agents, rows, _ = x.shape
+        last = len(policy.weights) - 1
+        for depth, (weights, biases) in enumerate(zip(policy.weights, policy.biases, strict=True)):
+            weight, bias = weights[seeds], biases[seeds]
+            if weight.shape[1] == 1:  # one matrix for all agents: one product instead of one for each
+                x = x.reshape(number, 1, agents * rows, x.shape[-1])
+            x = np.matmul(x, weight) + bias
+            x = (np.tanh(x) if depth == last else np.maximum(x, 0)).reshape(number, agents, rows, -1)
+        return np.swapaxes(x, 1, 2)
+
+    def _inputs(self, local: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """[n, a, b, i]: agents before rows, so that each has its product."""
+        spec, inputs = self.spec, self.inputs.inputs
+        seen = state[:, None] if spec.shared_observation else np.swapaxes(local, 1, 2)
+        seeds, rows = state.shape[:2]
+        x = np.empty((seeds, spec.agents, rows, inputs.size(spec)), np.float32)
+        x[..., : spec.observation] = seen
+        if inputs.agent_id:
+            x[..., spec.observation :] = np.eye(spec.agents, dtype=np.float32)[:, None]
+        if self.inputs.standardise:
+            x -= x.mean(axis=-1, keepdims=True)
+            deviation = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
+            x /= np.where(deviation == 0, 1, deviation)
+        return x

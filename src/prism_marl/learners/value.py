@@ -1,0 +1,319 @@
+"""Learning action values from whole episodes with a recurrent agent network: what QMIX, VDN and IQL have in common.
+
+A learner of this kind says how the agents' values become the values that are regressed (``mix``), and, where it needs
+to, which targets they have (``returns``).
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from prism_marl.buffers.ring import Ring
+from prism_marl.learners import losses, optimisers
+from prism_marl.learners.base import SEEDS, Clock, Collection, Mode, Trajectory
+from prism_marl.learners.episodes import EpisodeStore
+from prism_marl.learners.log import Log
+from prism_marl.learners.regularisation import Balance, regularised
+from prism_marl.learners.rewards import RewardScale
+from prism_marl.learners.shortened import on_shortened
+from prism_marl.networks.build import build_agent
+from prism_marl.networks.inputs import Inputs
+from prism_marl.networks.recurrent import RecurrentAgent
+from prism_marl.sharing.base import Experience, Sharing
+from prism_marl.sharing.dense import materialise
+from prism_marl.types import EnvSpec, Observation
+
+UNAVAILABLE = -1e7  # below every value a network produces
+
+Mixer = Callable[[Array, Array], Array]  # the agents' values [*b a] and the state [*b s] to one value [*b]
+
+
+class Networks(eqx.Module):
+    """What the optimiser trains: one gradient norm, one Adam."""
+
+    agent: RecurrentAgent
+    mixer: Mixer | None
+
+
+class ValueState(eqx.Module):
+    """All that learning carries from one update to the next."""
+
+    online: Networks
+    target: Networks
+    optimiser: Any
+    balance: Balance
+    scale: RewardScale
+    updates: Int[Array, ""]
+    key: Key[Array, ""]
+
+
+class Memory(NamedTuple):
+    """What an agent carries from step to step."""
+
+    hidden: Float[Array, "*b a h"]
+    last_action: Int[Array, "*b a"]  # -1 before the first
+
+
+@dataclass(frozen=True)
+class ValueLearner:
+    """Values of one task under one sharing method. Pure functions; all state is in ``ValueState``."""
+
+    settings: Any  # ``ValueSettings``
+    sharing: Sharing
+    spec: EnvSpec
+    width: int
+    rows: int = 1
+
+    def mixer(self, key: Key[Array, ""]) -> Mixer | None:
+        """A fresh mixer, where there is one."""
+        raise NotImplementedError
+
+    def mix(
+        self, networks: Networks, values: Float[Array, "t b a"], state: Float[Array, "t b s"]
+    ) -> Float[Array, "t b"]:
+        """What is regressed, from the values of the agents' actions."""
+        assert networks.mixer is not None
+        return networks.mixer(values, state)
+
+    def returns(self, episodes: Trajectory, bootstrap: Float[Array, "t1 b"]) -> Float[Array, "t b"]:
+        """The targets of what is regressed."""
+        s = self.settings
+        return losses.td_lambda(
+            episodes.reward, episodes.terminated, episodes.valid, bootstrap, gamma=s.gamma, lam=s.td_lambda
+        )
+
+    @property
+    def collection(self) -> Collection:
+        return Collection("episodes", self.spec.horizon)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return _metrics(self)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def _scale(self) -> float:
+        return 1 / self.spec.magnitude if self.settings.scale_inputs else 1.0
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs.of(self.sharing, last_action=self.settings.last_action)
+
+    def build_agent(self, key: Key[Array, ""]) -> RecurrentAgent:
+        """A fresh agent network."""
+        agent = build_agent(self.spec, self.sharing, width=self.width, last_action=self.settings.last_action, key=key)
+        assert isinstance(agent, RecurrentAgent)
+        return agent
+
+    def init(self, key: Key[Array, ""]) -> ValueState:
+        """Fresh networks; the target starts as a copy."""
+        key_networks, key_train = jax.random.split(key)
+        key_agent, key_mixer = jax.random.split(key_networks)
+        online = Networks(self.build_agent(key_agent), self.mixer(key_mixer))
+        return ValueState(
+            online=online,
+            target=online,
+            optimiser=self._optimiser().init(eqx.filter(online, eqx.is_inexact_array)),
+            balance=Balance.empty(self.sharing.penalties().window),
+            scale=RewardScale.fresh(),
+            updates=jnp.zeros((), jnp.int32),
+            key=key_train,
+        )
+
+    def counters(self) -> tuple[()]:
+        return ()
+
+    def key(self, state: ValueState, clock: Clock, purpose: str) -> tuple[ValueState, Key[Array, ""]]:
+        """Every key is split off the training key."""
+        del clock, purpose
+        key, drawn = jax.random.split(state.key)
+        return eqx.tree_at(lambda s: s.key, state, key), drawn
+
+    def policy(self, state: ValueState) -> RecurrentAgent:
+        return materialise(state.online.agent)
+
+    def numpy(self) -> None:
+        return None
+
+    def memory(self, policy: RecurrentAgent, *batch: int) -> Memory:
+        agents = self.spec.agents
+        return Memory(policy.initial(*batch, agents), jnp.full((*batch, agents), -1, jnp.int32))
+
+    def act(
+        self,
+        policy: RecurrentAgent,
+        memory: Memory,
+        obs: Observation,
+        key: Key[Array, ""],
+        step: Int[Array, ""],
+        mode: Mode,
+    ) -> tuple[Memory, Int[Array, "*b a"], tuple[()]]:
+        """Greedy in the action values, or with probability epsilon uniform over the legal actions."""
+        hidden, greedy = memory.hidden, jnp.zeros(memory.last_action.shape, jnp.int32)
+        if mode != "random":
+            x = self.inputs.join(obs.local * self._scale, memory.last_action, self.spec.actions)
+            hidden, values = policy(hidden, x, obs.role)
+            greedy = jnp.argmax(jnp.where(obs.avail, values, UNAVAILABLE), axis=-1).astype(jnp.int32)
+        if mode == "greedy":
+            return Memory(hidden, greedy), greedy, ()
+        rate = self.epsilon(step) if mode == "explore" else jnp.ones(())
+        action = explored(key, greedy, obs.avail, rate).astype(jnp.int32)
+        return Memory(hidden, action), action, ()
+
+    def epsilon(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """Exploration rate; random until the sharing method has seen enough to prepare."""
+        s = self.settings
+        rate = losses.epsilon(step, start=s.epsilon_start, finish=s.epsilon_finish, anneal=s.epsilon_anneal)
+        return jnp.where(step < self.sharing.pretraining_steps(), 1.0, rate)
+
+    def row(self, step: int) -> dict[str, float]:
+        """What a row of training metrics says about a step, apart from the means."""
+        return {"epsilon": float(self.epsilon(jnp.int32(step)))}
+
+    @property
+    def episodes(self) -> EpisodeStore:
+        """How whole episodes are stored."""
+        return EpisodeStore(self.spec, self.settings.buffer, self.settings.time_limit_ends)
+
+    def template(self) -> Trajectory:
+        return self.episodes.template()
+
+    def buffer(self) -> Ring[Trajectory]:
+        return self.episodes.empty()
+
+    def add(self, buffer: Ring[Trajectory], batch: Trajectory) -> Ring[Trajectory]:
+        return self.episodes.add(buffer, batch)
+
+    def experience(self, buffer: Ring[Trajectory]) -> Experience:
+        return self.episodes.experience(buffer)
+
+    def update(
+        self, state: ValueState, buffer: Ring[Trajectory], batch: Any, log: Log, step: Int[Array, ""], clock: Clock
+    ) -> tuple[ValueState, Log, Clock]:
+        """The updates that an iteration's episodes pay for, once there are enough of them."""
+        del batch
+        s = self.settings
+        updates = max(1, self.rows // s.episodes_per_update)
+        rest = max(1, s.episodes_per_update // self.rows)  # iterations for each update, with few environments
+        ready = (clock.iteration * self.rows >= s.batch) & (clock.iteration % rest == 0)
+
+        def one(carry: tuple[ValueState, Log], key: Key[Array, ""]):
+            state, log = carry
+            state, metrics = self.improve(state, buffer.sample(key, s.batch), step, axis=SEEDS)
+            return (state, log.add(metrics, step)), None
+
+        def train():
+            after, drawn = self.key(state, clock, "update")
+            return jax.lax.scan(one, (after, log), jax.random.split(drawn, updates))[0]
+
+        state, log = jax.lax.cond(ready, train, lambda: (state, log))
+        return state, log, clock._replace(summed=clock.summed + ready * updates)
+
+    def improve(
+        self, state: ValueState, batch: Trajectory, step: Int[Array, ""], *, axis: str | None = None
+    ) -> tuple[ValueState, dict[str, Array]]:
+        """One gradient step on a batch of episodes [b, t, ...]; ``step`` is the environment step.
+
+        Under ``vmap`` its axis should be named: then all seeds agree on how much of the time axis they need.
+        """
+        episodes = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch)  # time first, for the scan
+        scale = state.scale
+        if self.settings.standardise_rewards:
+            scale = scale.update(episodes.reward)
+            episodes = episodes._replace(reward=scale.apply(episodes.reward))
+        trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
+
+        def gradient_of(episodes: Trajectory):
+            def loss(trainable):
+                return self._loss(eqx.combine(trainable, fixed), state.target, episodes, state.balance)
+
+            return jax.grad(loss, has_aux=True)(trainable)
+
+        gradient, (balance, metrics) = on_shortened(gradient_of, episodes, axis)
+        gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(gradient.agent, step))
+        updates, optimiser = self._optimiser().update(gradient, state.optimiser, trainable)
+        online: Networks = eqx.combine(eqx.apply_updates(trainable, updates), fixed)
+        target = self._follow(state.target, online, state.updates + 1)
+        metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
+        return ValueState(online, target, optimiser, balance, scale, state.updates + 1, state.key), metrics
+
+    def _follow(self, target: Networks, online: Networks, updates: Int[Array, ""]) -> Networks:
+        """The target network after a gradient step: a copy now and then, or a slow average."""
+        if self.settings.target_rate > 0:
+            rate = self.settings.target_rate
+            move = lambda new, old: old + rate * (new - old) if eqx.is_inexact_array(new) else new  # noqa: E731
+            return jax.tree.map(move, online, target)
+        copy = updates % self.settings.target_interval == 0
+        return jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, target)
+
+    def _loss(self, online: Networks, target: Networks, episodes: Trajectory, balance: Balance):
+        x, state, action = self._inputs(episodes)
+        values, target_values = online.agent.unroll_with(target.agent, x, episodes.obs.role)
+        best = jnp.argmax(jnp.where(episodes.obs.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
+        total = self.mix(online, pick(values[:-1], action), state[:-1])
+        bootstrap = self.mix(target, pick(target_values, best), state)
+        error = total - jax.lax.stop_gradient(self.returns(episodes, bootstrap))
+        valid = episodes.valid.reshape(*episodes.valid.shape, *[1] * (total.ndim - 2))
+        valid = jnp.broadcast_to(valid, total.shape)
+        task = losses.masked_mean((0.5 if self.settings.half_loss else 1.0) * error**2, valid)
+        loss, balance, terms = regularised(task, online.agent, self.sharing.penalties(), balance)
+        return loss, (balance, {"td_loss": task, **terms, "loss": loss, "q_total": losses.masked_mean(total, valid)})
+
+    def _inputs(self, episodes: Trajectory):
+        local = episodes.obs.local.astype(jnp.float32) * self._scale
+        last = jnp.concatenate([jnp.full_like(episodes.action[:1], -1), episodes.action]).astype(jnp.int32)
+        state = (
+            local.reshape(*local.shape[:-2], -1)
+            if self.spec.state_is_joint
+            else episodes.obs.state.astype(jnp.float32) * self._scale
+        )
+        return self.inputs.join(local, last, self.spec.actions), state, episodes.action
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.clip_by_global_norm(self.settings.clip), optimisers.adam(self.settings.lr, self.sharing)
+        )
+
+    def agent(self, state: ValueState) -> RecurrentAgent:
+        return state.online.agent
+
+    def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
+        target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)
+        return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
+
+
+@functools.lru_cache(maxsize=8)
+def _metrics(learner: ValueLearner) -> tuple[str, ...]:
+    """Names of what an update reports; asked by tracing one, which takes a while."""
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.episodes.stored())
+    return tuple(sorted(jax.eval_shape(learner.improve, state, batch, jnp.zeros((), jnp.int32))[1]))
+
+
+def explored(
+    key: Key[Array, ""], greedy: Int[Array, "*b a"], avail: Bool[Array, "*b a u"], epsilon: Float[Array, ""]
+) -> Int[Array, "*b a"]:
+    """The greedy actions, each with probability epsilon replaced by a uniform legal one."""
+    # One draw serves both decisions: where it is uniform in [0, 1), the part below epsilon is uniform again.
+    draw = jax.random.uniform(key, greedy.shape)
+    legal = jnp.cumsum(avail, axis=-1)
+    rank = jnp.floor(draw / jnp.maximum(epsilon, 1e-9) * legal[..., -1]).astype(legal.dtype)
+    rank = jnp.minimum(rank, legal[..., -1] - 1)  # a compiler's division may round up to one
+    uniform = jnp.argmax((legal == rank[..., None] + 1) & avail, axis=-1)
+    return jnp.where(draw < epsilon, uniform, greedy)
+
+
+def pick(values: Float[Array, "*b u"], action: Int[Array, "*b"]) -> Float[Array, "*b"]:
+    """The value of the chosen action, by a comparison that fuses where a gather would not."""
+    chosen = jnp.arange(values.shape[-1]) == action[..., None]
+    return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1)

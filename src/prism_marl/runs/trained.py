@@ -1,0 +1,31 @@
+"""A run folder opened again: its trainer and its newest whole state."""
+
+from pathlib import Path
+
+from prism_marl.errors import UserError
+from prism_marl.runs import checkpoint
+from prism_marl.runs.folder import load_experiment, owner
+from prism_marl.training.build import make_trainer
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
+
+UNSEEN = 2**31 - 1  # number of an evaluation whose episodes training never played
+
+
+def load_trained(folder: Path, episodes: int | None = None) -> tuple[Trainer, TrainState, list[str]]:
+    """The trainer, the state, and a sentence for each damaged checkpoint that was passed over. The caller closes the
+    trainer. ``episodes`` replaces the number of episodes that the run's evaluations have."""
+    experiment = load_experiment(folder)
+    if episodes is not None:
+        experiment = experiment.with_option("run.eval_episodes", str(episodes))
+    experiment.validate()
+    trainer = make_trainer(experiment)
+    try:
+        restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes(), owner(folder))
+        if restored is None:
+            raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
+    except BaseException:
+        trainer.close()
+        raise
+    state, _, complaints = restored
+    return trainer, state, [f"{complaint}; using the one before" for complaint in complaints]

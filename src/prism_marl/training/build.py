@@ -1,0 +1,30 @@
+"""From an experiment to its trainer: which learner, and which collector plays."""
+
+from prism_marl import envs
+from prism_marl.collect.base import Collector
+from prism_marl.collect.compiled import CompiledCollector
+from prism_marl.collect.host import HostCollector
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.training.trainer import Trainer
+
+
+def make_trainer(experiment: Experiment) -> Trainer:
+    """The trainer of an experiment: any learner, wherever the task's environments live."""
+    run = experiment.run
+    learner = experiment.learner.learner(
+        experiment.sharing,
+        envs.describe(experiment.task),
+        width=experiment.network.width,
+        rows=run.envs,
+        steps=run.steps,
+    )
+    return Trainer(experiment, learner, make_collector(experiment))
+
+
+def make_collector(experiment: Experiment) -> Collector:
+    """Compiled with the training program where the environment is written in JAX, otherwise rows on the host."""
+    task, run = experiment.task, experiment.run
+    if envs.is_compiled(task):
+        return CompiledCollector(envs.make(task), run.seed, run.seeds, run.envs)
+    numbers = range(run.seed, run.seed + run.seeds)
+    return HostCollector(envs.rows_builder(task, run.patience), numbers, run.envs)
