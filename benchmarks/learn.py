@@ -100,17 +100,21 @@ def keep(folder: Path, target: Path) -> None:
 
 
 def summary(folder: Path) -> str:
-    rows = [json.loads(line) for line in (folder / "eval.jsonl").read_text().splitlines()]
-    last = max(row["evaluation"] for row in rows)
-    finals = sorted(row["return"] for row in rows if row["evaluation"] == last)
+    from prism_marl.report import finals, load
+
+    final = finals.final_of(load.load_evaluations(folder))
+    if final is None:
+        return f"{folder.name}: no return yet"
     seconds = sum(json.loads(line)["seconds"] for line in (folder / "timing.jsonl").read_text().splitlines())
-    return f"{folder.name}: final returns {[round(value, 3) for value in finals]}, {seconds:.0f} s of training"
+    values = [round(value, 3) for value in sorted(final.values.tolist())]
+    return f"{folder.name}: final returns {values} at step {final.step:,.0f}, {seconds:.0f} s of training"
 
 
 def draw(rows: Path, picture: Path | None, metrics: list[str], until: float) -> None:
     """The table and the figures of kept rows; nothing in them is typed by hand. The table is read at the last
     evaluation up to a step."""
-    from prism_marl.report import figures, load, stats
+    from prism_marl.report import figures, load
+    from prism_marl.report.finals import final_of
 
     runs = load.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
     print(
@@ -119,19 +123,16 @@ def draw(rows: Path, picture: Path | None, metrics: list[str], until: float) -> 
     )
     print("training s | compile s |\n|---|--:|" + "---|" * (len(metrics) + 1) + "--:|--:|")
     for run in runs:
-        found = [load.on_common_grid(run.evaluations, name) for name in metrics]
-        curves = [one for one in found if one is not None]
-        if len(curves) < len(metrics):
+        finals = [final for name in metrics if (final := final_of(run.evaluations, name, until)) is not None]
+        if len(finals) < len(metrics):
             continue
-        last = [int((one.steps <= until).sum()) - 1 for one in curves]
-        finals = [one.values[:, place] for one, place in zip(curves, last, strict=True)]
-        intervals = [stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES) for final in finals]
+        intervals = [final.interval() for final in finals]
         timing = [json.loads(line) for line in (rows / run.name / "timing.jsonl").read_text().splitlines()]
         cells = [
             run.method,
-            f"{curves[0].steps[last[0]]:,.0f}",
+            f"{finals[0].step:,.0f}",
             *(f"{one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in intervals),
-            " ".join(f"{value:.3f}" for value in sorted(finals[0])),
+            " ".join(f"{value:.3f}" for value in sorted(finals[0].values)),
             f"{sum(row['seconds'] for row in timing):.0f}",
             f"{timing[-1]['compile_seconds']:.0f}",
         ]

@@ -1,4 +1,4 @@
-"""Write the table of all kept runs into docs/results.md.
+"""Write the tables of all kept runs into docs/results.md: their numbers, and what their masks follow.
 
 python benchmarks/results.py
 """
@@ -6,28 +6,31 @@ python benchmarks/results.py
 from pathlib import Path
 from typing import Any
 
-from prism_marl.paper.numbers import SEED, final_numbers, final_returns, last_step, markdown_table
+from prism_marl.paper.numbers import final_numbers, final_values, markdown_table
 from prism_marl.report import stats
+from prism_marl.report.finals import SEED
 from prism_marl.report.load import Run, find_runs, load_run
+from prism_marl.report.start import counts_by_start
 from prism_marl.sharing import METHODS
 
+Kept = dict[str, list[Run]]
 DOCS = Path(__file__).parents[1] / "docs"
-BEGIN, END = "<!-- written by benchmarks/results.py -->", "<!-- end -->"
+BEGIN, END = "<!-- {} written by benchmarks/results.py -->", "<!-- end -->"
 
 
-def kept_runs() -> dict[str, list[Run]]:
+def kept_runs() -> Kept:
     """Runs by the folder below docs/rows that holds them: one setting each."""
-    settings: dict[str, list[Run]] = {}
+    settings: Kept = {}
     for folder in find_runs(DOCS / "rows"):
         if "explored" not in folder.parts:  # stopped early, told apart on the page
             settings.setdefault(str(folder.parent.relative_to(DOCS / "rows")), []).append(load_run(folder))
     return settings
 
 
-def rows() -> list[dict[str, Any]]:
+def number_rows(kept: Kept) -> list[dict[str, Any]]:
     """One row for each run, within a setting by final return."""
     made = []
-    for setting, runs in kept_runs().items():
+    for setting, runs in kept.items():
         ours = [run for run in runs if run.method == "prism"]
         numbers = {run.name: final_numbers(run) for run in runs}
         for run in sorted(runs, key=lambda run: -numbers[run.name]["final"][0]):
@@ -41,20 +44,39 @@ def rows() -> list[dict[str, Any]]:
 
 def at_equal_steps(one: Run, other: Run) -> tuple[Any, Any]:
     """Returns of two runs where the shorter one ends; what a run oversteps its goal by does not count."""
-    until = 1.01 * min(last_step(one), last_step(other))
-    return final_returns(one, until), final_returns(other, until)
+    until = 1.01 * min(final_values(one).step, final_values(other).step)
+    return final_values(one, until).values, final_values(other, until).values
 
 
-def block() -> str:
-    """The part of the page between the two marks."""
-    return "\n".join([BEGIN, "", *markdown_table(rows()), "", END])
+def mask_rows(kept: Kept) -> list[dict[str, Any]]:
+    """For each run of Prism with spectra: how many final differences of its masks follow the initial thresholds."""
+    made = []
+    for setting, run in ((setting, run) for setting, runs in kept.items() for run in runs if run.method == "prism"):
+        counts = counts_by_start(run.spectra) if run.spectra else None
+        if counts is None:
+            continue
+        (explained, _, pairs), (share,) = (int(part[0]) for part in counts), counts.shares
+        made.append(
+            {"rows": setting, "ties": run.config["sharing"]["ties"], "masks differ in": pairs,
+             "of which the start explains": explained, "share": f"{100 * share:.0f}%"}
+        )  # fmt: skip
+    return made
+
+
+def blocks() -> dict[str, str]:
+    """The parts of the page between two marks, by what they hold."""
+    kept = kept_runs()
+    tables = {"numbers": number_rows(kept), "masks": mask_rows(kept)}
+    return {name: "\n".join([BEGIN.format(name), "", *markdown_table(rows), "", END]) for name, rows in tables.items()}
 
 
 def main() -> None:
     page = DOCS / "results.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(before + block() + after, encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    for name, block in blocks().items():
+        before, _, rest = text.partition(BEGIN.format(name))
+        text = before + block + rest.partition(END)[2]
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

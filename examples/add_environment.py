@@ -72,7 +72,7 @@ register("spread", Family("spread/<agents>", ("spread/4",), "stand on different 
 
 def main(steps: int = 4_000) -> tuple[float, float]:
     """Train FuPS+ID on ``spread/4``; print the share of greedy episodes won before and after."""
-    base = preset("spread/4", "fups_id")  # a family without a preset of its own starts from that of lbf
+    base = preset("spread/4", "fups_id")  # a family without a preset of its own starts from the paper's of lbf
     learner = replace(base.learner, lr=2e-3, epsilon_anneal=steps // 2, buffer=512)
     schedule = replace(base.run, steps=steps, envs=8, eval_every=steps, eval_episodes=100)
     experiment = base.changed(learner=learner, run=schedule, network=replace(base.network, width=32))

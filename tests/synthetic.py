@@ -139,6 +139,7 @@ def _write_spectra(folder: Path, rng, evaluations: int, seeds: int, agents: int,
             metadata[f"common.{name}"] = str(common)
             values = 1.6 * np.exp(-2.5 * np.arange(rank) / rank) * (1 + 0.6 * progress * np.cos(np.arange(rank)))
             spectrum = np.tile(values, (seeds, agents, 1))
+            spectrum[..., common:] *= 0.9 + 0.1 * thresholds[name][..., common:]  # who starts lowest ends first
             on = thresholds[name] > 0.55 * progress
             on[..., :common] = True
             tensors[f"{name}.spectrum"] = (spectrum * on).astype(np.float32)

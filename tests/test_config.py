@@ -221,7 +221,7 @@ TABLES = {
         "learner.buffer": 1_000_000, "learner.n_step": 5, "learner.policy_freq": 2, "learner.explore": 0.1,
         "learner.target_noise": 0.2, "learner.target_clip": 0.5, "learner.tau": 0.005, "learner.n_critics": 5,
         "learner.warmup": 10_000, "learner.train_interval": 50, "learner.updates": 50, "learner.critic_width": 256,
-        "learner.critic_layernorm": False, "learner.actor_q": "mean", "learner.overlap": False, "run.envs": 10,
+        "learner.critic_layernorm": True, "learner.actor_q": "mean", "learner.overlap": False, "run.envs": 10,
         "network.width": 256, "run.steps": 10_000_000, "run.eval_every": 100_000, "run.eval_episodes": 40,
     },
 }  # fmt: skip
@@ -246,7 +246,7 @@ METHOD_TABLES = {
 
 @pytest.mark.parametrize("task", TABLES)
 def test_presets_are_the_papers_tables(task):
-    found = {path: value for path, value, _ in config.options(preset(task, "prism"))}
+    found = {path: value for path, value, _ in config.options(preset(task, "prism", "paper"))}
     assert {path: found[path] for path in TABLES[task]} == TABLES[task]
 
 
@@ -257,8 +257,33 @@ def test_methods_are_set_as_in_the_paper(task):
         assert {name: found[name] for name in table} == table
 
 
+def test_the_default_of_foraging_is_the_one_that_learns_and_of_all_else_the_paper():
+    for task in (LBF, "lbforaging/10x10-3p-3f"):
+        assert preset(task, "prism") == preset(task, "prism", "epymarl-tuned") != preset(task, "prism", "paper")
+    learner = preset(LBF, "prism").learner
+    assert (learner.td_lambda, learner.half_loss, learner.target_rate) == (0.0, False, 0.01)
+    assert (learner.lr, learner.epsilon_anneal, learner.standardise_rewards) == (3e-4, 200_000, True)
+    for task in ("skirmish/terran_5_vs_5", "mamujoco/ant-4x2", "roles/4", "reach/3"):
+        assert preset(task, "prism") == preset(task, "prism", "paper")
+
+
+@pytest.mark.parametrize("task", [LBF, "skirmish/terran_5_vs_5", "mamujoco/ant-4x2", "roles/4", "reach/3"])
+def test_masks_that_agree_are_left_alone_everywhere(task):
+    sharing = preset(task, "prism").sharing
+    assert (sharing.ties, sharing.threshold_init) == ("still", "own")
+
+
+def test_critics_of_robots_have_layernorm_unless_the_preset_says_otherwise():
+    for task in ("mamujoco/ant-4x2", "mamujoco/swimmer-10x2", "reach/3"):
+        for method in METHODS:
+            assert preset(task, method).learner.critic_layernorm
+        plain = preset(task, "fups", "plain-critics").learner
+        assert plain == dataclasses.replace(preset(task, "fups").learner, critic_layernorm=False)
+    assert preset("mamujoco/ant-4x2", "prism", "paper_table").learner.critic_layernorm
+
+
 def test_variants_change_what_they_say_and_nothing_else():
-    paper = preset(LBF, "prism")
+    paper = preset(LBF, "prism", "paper")
     control = preset(LBF, "prism", "epymarl").learner
     assert (control.td_lambda, control.half_loss, control.standardise_rewards) == (0.0, False, True)
     assert dataclasses.replace(control, td_lambda=0.6, half_loss=True) == paper.learner
@@ -291,7 +316,8 @@ def test_robots_survive_json_and_explain_their_fields(method):
 
 def test_variants_and_learners_that_do_not_fit_a_task_are_refused():
     message = refused(preset, "mamujoco/ant-4x2", "prism", "epymarl")
-    assert "'epymarl' is not for 'mamujoco/ant-4x2', which is trained with matd3; try paper, paper_table" in message
+    assert "'epymarl' is not for 'mamujoco/ant-4x2', which is trained with matd3" in message
+    assert message.endswith("try default, paper, paper_table, plain_critics")
     assert "trained with qmix" in refused(preset, LBF, "prism", "paper_table")
     robot, field = preset("mamujoco/ant-4x2", "prism"), BASE
     assert "MATD3 needs continuous actions" in refused(field.changed(learner=robot.learner).validate)

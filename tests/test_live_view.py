@@ -48,6 +48,15 @@ def test_a_terminal_shows_a_table(runs):
     assert "1 running, 1 failed, 1 waiting, 1 skipped" in last
 
 
+def test_the_return_of_a_finished_run_is_the_final_one_of_page_and_tables(runs):
+    asked = []
+    console = Console(file=io.StringIO(), force_terminal=True, width=150, height=30, color_system=None)
+    view = SweepView(SWEEP, runs, console, final=lambda folder: asked.append(folder) or 7.0)
+    cells = [view._cells(experiment)[1] for experiment in SWEEP[:2]]
+    assert cells == ["2.250", "7.000"], "one that runs shows its latest evaluation"
+    assert [view._cells(SWEEP[1])[1] for _ in range(3)] == ["7.000"] * 3 and len(asked) == 1, "read once"
+
+
 def test_a_small_terminal_shows_what_matters_most(runs):
     last = shown(runs, terminal=True, height=7).rpartition("experiment")[2]
     assert "running" in last and "nops learner.lr=0.001 " in last and "fups learner.lr=0.0005" not in last

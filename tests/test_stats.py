@@ -105,9 +105,8 @@ def test_area_of_a_single_evaluation_is_its_value():
     assert stats.area_under_curve([5.0], [0.3]) == pytest.approx(0.3)
 
 
-def test_final_and_best():
+def test_best():
     curves = [[0.0, 3.0, 1.0], [2.0, 1.0, 0.5]]
-    np.testing.assert_allclose(stats.final_evaluation(curves), [1.0, 0.5])
     np.testing.assert_allclose(stats.best_evaluation(curves), [3.0, 2.0])
 
 

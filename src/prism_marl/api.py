@@ -39,7 +39,7 @@ def experiment(
     *,
     sharing: str = "prism",
     learner: str | None = None,
-    preset: str = "paper",
+    preset: str = "default",
     options: Mapping[str, Any] | None = None,
     **short: Any,
 ) -> Experiment:

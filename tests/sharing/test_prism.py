@@ -126,7 +126,8 @@ def test_equal_masks_have_no_diversity_gradient_to_the_letter():
 
 
 def test_equal_masks_are_moved_apart_the_way_they_lean():
-    layer = by_hand([[-2.0, -1.0], [-3.0, -0.5]])  # all on; each identity is nearer to dropping one of the two
+    # All are on; each identity is nearer to dropping one of the two.
+    layer = by_hand([[-2.0, -1.0], [-3.0, -0.5]], ties="apart")
     value, gradient = jax.value_and_grad(lambda layer: layer.diversity()[0])(layer)
     assert value == 0
     slope = jax.nn.sigmoid(layer.threshold) * jax.nn.sigmoid(-layer.threshold)
@@ -135,6 +136,61 @@ def test_equal_masks_are_moved_apart_the_way_they_lean():
     assert_allclose(gradient.threshold, slope * jnp.asarray([[1, -1], [-1, 1]]) * reach, rtol=1e-5)
     for leaf in (gradient.U, gradient.s, gradient.V, gradient.bias):
         assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("masks", ["agent", "role"])
+@pytest.mark.parametrize("common", [0.0, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("part", ["leading", "trailing", "random"])
+@pytest.mark.parametrize("init", ["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"])
+def test_with_one_sample_for_all_every_mask_is_the_same_at_the_start(masks, common, part, init):
+    """Thresholds reach into the spectrum, so that with samples of their own identities differ."""
+    wide = {"threshold_scale": 8.0, "threshold_shift": -4.0, "common_part": part, "init": init}
+    own, shared = (
+        Prism(masks=masks, common=common, threshold_init=how, **wide).linear(
+            20, 30, identities=4, key=KEY, kind="hidden", depth=0
+        )
+        for how in ("own", "shared")
+    )
+    values, on = shared.spectrum()
+    assert_array_equal(on, np.broadcast_to(on[0], on.shape))
+    assert_array_equal(values, np.broadcast_to(values[0], values.shape))
+    if common < 1:
+        assert (own.spectra() != own.spectra()[0]).any()
+    for name in ("U", "s", "V", "bias"):
+        assert_array_equal(getattr(own, name), getattr(shared, name))
+
+
+def test_one_sample_for_all_is_the_sample_of_a_single_identity():
+    own, shared = Prism(threshold_rate=2.0), Prism(threshold_rate=2.0, threshold_init="shared")
+    assert shared.thresholds(KEY, 5, 7).shape == (5, 7)
+    assert_array_equal(shared.thresholds(KEY, 5, 7), np.tile(own.thresholds(KEY, 1, 7), (5, 1)))
+    many = 2.0 * shared.thresholds(KEY, 2, 4000)[0]  # -(5 U[0, 1] + 5), as with samples of their own
+    assert -10 <= many.min() < -9.9 and -5.1 < many.max() <= -5
+    assert_allclose(many.mean(), -7.5, atol=0.1)
+
+
+def test_moving_apart_waits_for_the_task_where_all_start_with_one_sample():
+    """Equal thresholds have sign(0) = 0. Once the task has moved one of them, only that direction is pushed."""
+    grad = jax.grad(lambda layer: layer.diversity()[0])
+    equal = by_hand([[-2.0, -1.0], [-2.0, -1.0], [-2.0, -1.0]], ties="apart", threshold_init="shared")
+    assert_array_equal(grad(equal).threshold, 0)
+    moved = eqx.tree_at(lambda layer: layer.threshold, equal, equal.threshold.at[1, 1].add(1e-3))
+    slope = jax.nn.sigmoid(moved.threshold[:, 1]) * jax.nn.sigmoid(-moved.threshold[:, 1])
+    # |s| is 1/2. The one with the higher threshold has both others above it, each of these has it below itself; the
+    # term is maximised, so the higher threshold rises and the others fall.
+    reach = np.tanh(2 * 0.5 * np.asarray([1.0, -2.0, 1.0]))
+    assert_array_equal(grad(moved).threshold[:, 0], 0)
+    assert_allclose(grad(moved).threshold[:, 1], -slope * reach, rtol=1e-5)
+    assert grad(moved).threshold[1, 1] > 0 > grad(moved).threshold[0, 1]
+
+
+def test_directions_that_come_back_have_one_sample_for_all():
+    settings = Prism(reset_ratio=1.0, common=0.0, threshold_init="shared")
+    layer = drawn(settings, identities=3)
+    dead = eqx.tree_at(lambda layer: layer.threshold, layer, jnp.full_like(layer.threshold, 50.0))
+    after = dead.revived(KEY).threshold
+    assert np.all(after < 0)
+    assert_array_equal(after, np.broadcast_to(after[0], after.shape))
 
 
 @pytest.mark.parametrize("identities", [2, 5, 40])  # by pairs, and by sorting

@@ -1,4 +1,5 @@
-"""Prism's diversity term does what it is for: on a game that needs roles, masks part, and part more if asked to."""
+"""Prism's diversity term parts masks if it is to move agreeing ones apart, and parts them more if asked to. Whose mask
+goes which way is another matter: tests/sharing/test_dice.py."""
 
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ def mask_distance(trainer: Trainer, state) -> float:
 def distances(**settings) -> list[float]:
     """Mask distance of teams on roles/4 before training and at each of ``STEPS``."""
     experiment = preset("roles/4", "prism")
-    sharing = replace(experiment.sharing, **settings)
+    sharing = replace(experiment.sharing, ties="apart", **settings)
     trainer = Trainer(experiment.changed(sharing=sharing, run=replace(experiment.run, seeds=2)), envs.make("roles/4"))
     state = jax.jit(trainer.init)()
     advance = jax.jit(lambda state, goal: trainer.advance(state, goal, learn=True), donate_argnums=0)

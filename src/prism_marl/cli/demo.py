@@ -62,7 +62,7 @@ def _clear(folder: Path) -> None:
 
 def demo_experiment(steps: int | None = None) -> Experiment:
     """The paper's Prism with the changes above."""
-    experiment = preset(TASK, "prism")
+    experiment = preset(TASK, "prism", "paper")
     for path, text in CHANGES.items():
         experiment = experiment.with_option(path, text)
     return experiment if steps is None else experiment.with_option("run.steps", str(steps))

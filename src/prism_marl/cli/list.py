@@ -10,6 +10,11 @@ from prism_marl.experiment.presets import VARIANTS
 from prism_marl.learners import LEARNERS
 from prism_marl.sharing import METHODS
 
+_WITHOUT_CHANGES = {
+    "default": "nothing: the paper's settings for the task, but on lbf those that learn",
+    "paper": "nothing: the paper's settings for the task, on lbf too",
+}
+
 
 def run(argv: list[str]) -> int:
     """Entry point of the command."""
@@ -58,7 +63,7 @@ def _show_tables(known: dict[str, list[dict[str, Any]]]) -> None:
     presets = table("\nPresets", ("name",), text=("what it changes",))
     for row in known["presets"]:
         changes = ", ".join(f"{name}={value}" for name, value in row["changes"].items())
-        presets.add_row(row["name"], changes or "nothing: the paper's settings for the task")
+        presets.add_row(row["name"], changes or _WITHOUT_CHANGES[row["name"]])
     show(tasks, methods, learners, presets)
 
 

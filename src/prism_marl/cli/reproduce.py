@@ -15,6 +15,7 @@ from prism_marl.paper.plan import Estimate, Plan, in_words, make_plan, size_in_w
 from prism_marl.paper.registry import TARGETS, target_named
 from prism_marl.paper.scales import SCALES, Scale, at_scale, scale_named
 from prism_marl.paper.target import Curve, Target, gather
+from prism_marl.report.finals import final_return
 from prism_marl.sweeps.executors import Executor
 from prism_marl.sweeps.grid import run_sweep
 from prism_marl.sweeps.live_view import SweepView
@@ -122,7 +123,7 @@ def _train(
 ) -> int:
     able = [curve for curve in curves if curve.experiment.task not in plan.impossible]
     sweep = target.sweep(able)
-    with SweepView(sweep.experiments, options.out) as view:
+    with SweepView(sweep.experiments, options.out, final=final_return) as view:
         outcome = run_sweep(sweep, options.out, executor, on_event=view.on_event)
     return conclude(outcome, sweep, options.out)
 

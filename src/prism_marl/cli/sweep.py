@@ -7,6 +7,7 @@ from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.cli.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.cli.screen import counted, show, table
 from prism_marl.errors import UserError
+from prism_marl.report.finals import final_return
 from prism_marl.runs.trackers import SINKS_HELP, check_sinks
 from prism_marl.sweeps.files import cross, load_sweep
 from prism_marl.sweeps.grid import Sweep, folder_of, grid, is_finished, run_sweep
@@ -28,7 +29,7 @@ def run(argv: list[str]) -> int:
     sinks = check_sinks(found.sinks)
     executor = chosen_executor(found)
     files = [Path(word) for word in found.what if word.endswith(".py")]
-    with SweepView(sweep.experiments, found.out) as view:
+    with SweepView(sweep.experiments, found.out, final=final_return) as view:
         outcome = run_sweep(sweep, found.out, executor, sinks=sinks, files=files, on_event=view.on_event)
     return conclude(outcome, sweep, found.out)
 
@@ -42,7 +43,7 @@ def _parser() -> Arguments:
     parser.add_argument("what", nargs="+", help="tasks; or a file: a grid in JSON, or Python with `sweep` in it")
     parser.add_argument("--sharing", nargs="+", metavar="METHOD", help="sharing methods (default: prism)")
     parser.add_argument("--learner", nargs="+", metavar="NAME", help="learners (default: that of each benchmark)")
-    parser.add_argument("--preset", help="paper, or another of `prism-marl list` (default: paper)")
+    parser.add_argument("--preset", help="one of `prism-marl list` (default: default)")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -66,7 +67,7 @@ def build(found: argparse.Namespace, fields: list[tuple[str, str]]) -> Sweep:
     if not files:
         methods = [word for part in found.sharing or ["prism"] for word in part.split(",")]
         learners = [word for part in found.learner or [] for word in part.split(",")] or [None]
-        bases = cross(found.what, methods, found.preset or "paper", learners)
+        bases = cross(found.what, methods, found.preset or "default", learners)
         return Sweep(found.out.name, grid(bases, options))
     for name in ("sharing", "preset", "learner"):
         if getattr(found, name) is not None:

@@ -20,25 +20,38 @@ from prism_marl.sharing import Sharing
 @dataclass(frozen=True)
 class Preset:
     """Defaults of one task family; ``sharing`` holds per-method settings that differ from the method's own, ``tasks``
-    settings of the learner that differ from task to task."""
+    settings of the learner that differ from task to task, ``table`` those in which the paper's table differs."""
 
     learner: Settings
     network: Net
     run: Run
     sharing: dict[str, dict[str, Any]]
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    table: dict[str, Any] = field(default_factory=dict)
 
 
+_LBF_TABLE: dict[str, Any] = {  # what the paper prints, and what nobody learns the game with (docs/results.md)
+    "lr": 5e-4,  # [P]
+    "td_lambda": 0.6,  # [P] the only explicit statement, though the code base has no TD(lambda) for this task
+    "half_loss": True,  # goes with TD(lambda) in the code base that has it
+    "target_rate": 0.0,  # [P][V] copies, every ``target_interval`` gradient steps
+    "epsilon_anneal": 50_000,  # [P]
+}
+_LBF_TUNED: dict[str, Any] = {  # values that EPyMARL's authors tuned for this task
+    "lr": 3e-4,
+    "td_lambda": 0.0,
+    "half_loss": False,
+    "target_rate": 0.01,
+    "epsilon_anneal": 200_000,
+}
 _LBF = Preset(
     learner=QMix(
-        epsilon_anneal=50_000,  # [P]
+        **_LBF_TUNED,  # [C] the default is to learn; presets ``paper`` and ``table`` have the table's rows
         buffer=5_000,  # [P] episodes
         batch=32,  # [P] episodes
-        lr=5e-4,  # [P]
         clip=10.0,  # [P]
         gamma=0.99,  # [P]
-        td_lambda=0.6,  # [P] the only explicit statement, though the code base has no TD(lambda) for this task
-        target_interval=200,  # [P][V] gradient steps
+        target_interval=200,  # [P][V] gradient steps, where the target is copied
         embed=32,  # [P]
         hypernet=64,  # [P]
         episodes_per_update=1,  # [V] one gradient step for each episode
@@ -46,11 +59,11 @@ _LBF = Preset(
         time_limit_ends=True,  # [V] the wrapper reports no time limit, so the clock counts as a true end
         standardise_rewards=True,  # [V] on in that code base; docs/results.md says what it changes
     ),
+    table=_LBF_TABLE,
     network=Net(width=64),  # [P]
     run=Run(steps=3_000_000, envs=1, eval_every=50_000, eval_episodes=100),  # [P] steps, envs; [V] evaluation
     sharing={
-        # [P]; ties: players are interchangeable, and moving their masks apart slowed them down (docs/results.md)
-        "prism": {"common": 0.6, "ortho": 0.01, "diversity": 5.0, "ties": "still"},
+        "prism": {"common": 0.6, "ortho": 0.01, "diversity": 5.0},  # [P]
         "kaleidoscope": {
             "diversity": 0.5,
             "reset_interval": 200_000,
@@ -113,7 +126,9 @@ _MAMUJOCO = Preset(
         tau=0.005,  # [P]
         n_critics=5,  # [P]
         critic_width=256,  # [P]
-        critic_layernorm=False,  # [C] only Kaleidoscope's critics have it in that code base
+        # [C] The class with five critics exists in Kaleidoscope's code alone, where critics have LayerNorm, and the
+        # paper's counts include it. Given to one method only, it decides every comparison (docs/results.md).
+        critic_layernorm=True,
         actor_q="mean",  # [V] of Kaleidoscope, which the number of critics comes from
         repeat_shared_polyak=True,  # [V] a shared target actor is averaged once for each agent
         standardise_inputs=True,  # [V]
@@ -146,8 +161,11 @@ _REACH = Preset(  # [C] ten steps: learn fast
     sharing=_MAMUJOCO.sharing | {"seps": {"pretraining": 1_000}, "adaps": {"pretraining": 1_000}},
 )
 
+# [C] Nobody has tuned anything for a game of one's own, or needs to for one of a single step.
+_UNTUNED = replace(_LBF, learner=replace(_LBF.learner, **_LBF_TABLE), table={})
+
 _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
-    learner=replace(_LBF.learner, epsilon_anneal=2_000, lr=3e-3, buffer=512, batch=64, target_interval=50),
+    learner=replace(_UNTUNED.learner, epsilon_anneal=2_000, lr=3e-3, buffer=512, batch=64, target_interval=50),
     network=Net(width=32),
     run=Run(steps=6_000, envs=8, eval_every=2_000, eval_episodes=8),
     sharing={
@@ -169,33 +187,32 @@ _FAMILIES = {
     "reach": _REACH,
     "reach_jax": _REACH,
 }
-_DEFAULTS = {"qmix": _LBF, "matd3": _MAMUJOCO}  # of a learner on tasks whose family has no values for it
+_DEFAULTS = {"qmix": _UNTUNED, "matd3": _MAMUJOCO}  # of a learner on tasks whose family has no values for it
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    # [P] the values of the paper's table where the default has others, which is on LBF; elsewhere the default is it.
     "paper": {},
-    # [V] the learner of the code base whose table the paper prints for LBF: one-step target, squared error without the
-    # half, standardised rewards. A control, because the TD(lambda) rows may be a slip.
-    "epymarl": {"td_lambda": 0.0, "half_loss": False, "standardise_rewards": True},
-    # Values that EPyMARL's authors tuned for this task: a check of our learner against their published curves.
-    "epymarl_tuned": {
-        "td_lambda": 0.0,
-        "half_loss": False,
-        "standardise_rewards": True,
-        "lr": 3e-4,
-        "target_rate": 0.01,
-        "epsilon_anneal": 200_000,
-    },
-    # [C] the paper's settings with observations in [-1, 1]: raw cell numbers start values far above any return.
-    "scaled": {"scale_inputs": True},
-    # [P] only what the table prints: rewards as they are.
+    # [P] as ``paper``, and only what the table prints: rewards as they are.
     "table": {"standardise_rewards": False},
+    # [V] as ``paper``, with the learner of the code base whose table the paper prints for LBF: one-step target, squared
+    # error without the half, standardised rewards. A control, because the TD(lambda) rows may be a slip.
+    "epymarl": {"td_lambda": 0.0, "half_loss": False, "standardise_rewards": True},
+    # The default of LBF, for every task that is trained with QMIX.
+    "epymarl_tuned": {**_LBF_TUNED, "standardise_rewards": True},
+    # [C] as ``paper``, with observations in [-1, 1]: raw cell numbers start values far above any return.
+    "scaled": {"scale_inputs": True},
     # [P] robots with the one pair that the table prints, instead of the values tuned for each.
     "paper_table": {"n_step": 5, "policy_freq": 2},
+    # [C] robots whose critics have no LayerNorm but for Kaleidoscope's: what was the default before.
+    "plain_critics": {"critic_layernorm": False},
 }
+_FROM_THE_TABLE = ("paper", "table", "epymarl", "scaled")  # these begin with the table's rows
 
 
-def preset(task: str, method: str, variant: str = "paper", learner: str | None = None) -> Experiment:
-    """The experiment that the paper describes for this task and method, or the nearest to it with another learner."""
+def preset(task: str, method: str, variant: str = "default", learner: str | None = None) -> Experiment:
+    """The experiment for this task and method, or the nearest to it with another learner: the paper's, but where its
+    table keeps a team from learning."""
     describe(task)  # a wrong task name is the first thing to complain about
     word = variant.replace("-", "_")
     if word not in VARIANTS:
@@ -206,7 +223,9 @@ def preset(task: str, method: str, variant: str = "paper", learner: str | None =
         fitting = ", ".join(name for name, other in VARIANTS.items() if other.keys() <= known)
         algorithm = entry.learner.algorithm
         raise UserError(f"preset: '{variant}' is not for '{task}', which is trained with {algorithm}; try {fitting}")
-    settings: Any = replace(entry.learner, **(entry.tasks.get(task, {}) | changes))  # pyright: ignore[reportArgumentType]
+    printed = {name: value for name, value in entry.table.items() if word in _FROM_THE_TABLE and name in known}
+    values = entry.tasks.get(task, {}) | printed | changes
+    settings: Any = replace(entry.learner, **values)  # pyright: ignore[reportArgumentType]
     return Experiment(task, method_settings(task, method, learner), settings, entry.network, entry.run)
 
 
@@ -224,17 +243,17 @@ def _entry(task: str, learner: str | None = None) -> Preset:
     starts from that of a benchmark with the same kind of actions."""
     found = _FAMILIES.get(task.partition("/")[0])
     if found is None:
-        found = _MAMUJOCO if describe(task).kind == "continuous" else _LBF
+        found = _MAMUJOCO if describe(task).kind == "continuous" else _UNTUNED
     if learner is None:
         return found
     wanted = find_learner(learner)
     if isinstance(found.learner, wanted):
         return found
     if issubclass(wanted, ValueSettings):  # learners of action values share their settings with QMIX
-        base = found if isinstance(found.learner, ValueSettings) else _LBF
+        base = found if isinstance(found.learner, ValueSettings) else _UNTUNED
         return replace(base, learner=_shared_settings(base.learner, wanted))
     name = next(name for name, known in LEARNERS.items() if known is wanted)
-    return _DEFAULTS[name] if name in _DEFAULTS else replace(found, learner=wanted(), tasks={})  # pyright: ignore
+    return _DEFAULTS[name] if name in _DEFAULTS else replace(found, learner=wanted(), tasks={}, table={})  # pyright: ignore
 
 
 def _shared_settings(source: Settings, wanted: type[Settings]) -> Settings:

@@ -13,9 +13,8 @@ from prism_marl.paper.budgets import Cell
 from prism_marl.paper.target import Gathered, Result
 from prism_marl.report import stats
 from prism_marl.report.figures import method_style, save_figure
-from prism_marl.report.load import Curves, Run, on_common_grid
-
-SEED = 0  # of every bootstrap, so that the same rows give the same numbers
+from prism_marl.report.finals import SEED, Final, final_of
+from prism_marl.report.load import Run, on_common_grid
 
 
 def final_rows(gathered: Gathered) -> list[dict[str, Any]]:
@@ -25,42 +24,29 @@ def final_rows(gathered: Gathered) -> list[dict[str, Any]]:
 
 def final_numbers(run: Run) -> dict[str, Any]:
     """Final, best and mean return of a run as [IQM, low, high] over its seeds, and the final return of each seed."""
-    grid = _returns(run)
-    final = stats.final_evaluation(grid.values)
-    points = {
-        "final": final,
-        "best": stats.best_evaluation(grid.values),
-        "mean over training": stats.area_under_curve(grid.steps, grid.values),
-    }
-    numbers: dict[str, Any] = {"steps": round(float(grid.steps[-1]))}
+    final, grid = final_values(run), on_common_grid(run.evaluations, "return")
+    assert grid is not None  # there is a final value
+    points = {"best": stats.best_evaluation(grid.values)}
+    points["mean over training"] = stats.area_under_curve(grid.steps, grid.values)
+    numbers: dict[str, Any] = {"steps": round(final.step), "final": [*final.interval()]}
     for name, values in points.items():
         numbers[name] = [*stats.bootstrap_interval([values], seed=SEED, resamples=stats.POINT_RESAMPLES)]
-    return numbers | {"each seed": sorted(final.tolist())}
+    return numbers | {"each seed": sorted(final.values.tolist())}
 
 
-def final_returns(run: Run, until: float = np.inf) -> Any:
-    """One number for each seed, at the run's end or at its last evaluation up to a step."""
-    grid = _returns(run)
-    return stats.final_evaluation(grid.values[:, grid.steps <= until])
-
-
-def last_step(run: Run) -> float:
-    """The last step at which all seeds have an evaluation."""
-    return float(_returns(run).steps[-1])
-
-
-def _returns(run: Run) -> Curves:
-    grid = on_common_grid(run.evaluations, "return")
-    if grid is None:
+def final_values(run: Run, until: float = np.inf) -> Final:
+    """The final return of a run that has one, or the return at its last evaluation up to a step."""
+    final = final_of(run.evaluations, until=until)
+    if final is None:
         raise ValueError(f"the run {run.name} has no evaluations")
-    return grid
+    return final
 
 
 def improvement_rows(gathered: Gathered) -> list[dict[str, Any]]:
     """For every other line the probability that the reference's final return is higher, per panel and per group."""
     pairs: dict[tuple[str, str, str], dict[str, tuple[Any, Any]]] = {}
     for panel in gathered.panels:
-        finals = {curve: final_returns(run) for curve, run in gathered.within(panel)}
+        finals = {curve: final_values(run).values for curve, run in gathered.within(panel)}
         reference = next((curve for curve in finals if curve.reference), None)
         for curve, values in finals.items():
             if reference and not curve.reference:

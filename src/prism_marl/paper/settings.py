@@ -10,17 +10,22 @@ from prism_marl.paper.target import Gathered, Result, Target
 
 
 def setting_rows() -> list[dict[str, Any]]:
-    """Every printed value and ours."""
+    """Every printed value, ours with preset ``paper``, and what the default is, which on LBF differs where the table
+    keeps a team from learning."""
     text = importlib.resources.files("prism_marl.paper").joinpath("settings.json").read_text("utf-8")
     rows = []
     for task, printed in json.loads(text).items():
         if not isinstance(printed, dict):  # a note
             continue
-        ours = {path: value for path, value, _ in config.options(preset(task, "prism"))}
-        for path, paper in printed.items():
-            rows.append(
-                {"task": task, "field": path, "paper": paper, "ours": ours[path], "agrees": paper == ours[path]}
-            )
+        ours, default = (
+            {path: value for path, value, _ in config.options(preset(task, "prism", variant))}
+            for variant in ("paper", "default")
+        )
+        rows += [
+            {"task": task, "field": path, "paper": paper, "ours": ours[path], "agrees": paper == ours[path],
+             "default": default[path]}
+            for path, paper in printed.items()
+        ]  # fmt: skip
     return rows
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from prism_marl.report import stats
 from prism_marl.report.figures import method_style
-from prism_marl.report.load import Run, on_common_grid
+from prism_marl.report.finals import SEED, Final, final_of, settled, why_no_winner, winner
+from prism_marl.report.load import Run
 
 MATRIX_RUNS = 16  # all methods of this package, once; a larger table is no longer read
 
@@ -18,31 +19,41 @@ def tasks_of(runs: Sequence[Run]) -> list[str]:
 def improvement_tables(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each task with two runs or more: the chance that the run of a row beats the run of a column.
 
-    ``table[i][j]`` is [chance, low, high] on the final return, None on the diagonal; ``runs`` are places in the list
-    given, highest first, and at most ``MATRIX_RUNS``. One half of the table is computed: the chance of the other side
-    is one minus it, ties counting half.
+    ``table[i][j]`` is [chance, low, high] on the final return, None on the diagonal, and ``sure[i][j]`` whether that
+    is more than a coin toss; ``runs`` are places in the list given, highest first, and at most ``MATRIX_RUNS``. One
+    half of the table is computed: the chance of the other side is one minus it, ties counting half. ``winner`` is the
+    place of the run that ends clearly highest, or None, and then ``why`` says why.
     """
     tables = []
     for task in tasks_of(runs):
         finals = {
-            index: final for index, run in enumerate(runs) if run.task == task and (final := _final(run)) is not None
+            index: final
+            for index, run in enumerate(runs)
+            if run.task == task and (final := final_of(run.evaluations)) is not None
         }
         if len(finals) < 2:
             continue
-        order = sorted(finals, key=lambda index: -stats.interquartile_mean(finals[index]))[:MATRIX_RUNS]
-        table: list[list[Any]] = [[None] * len(order) for _ in order]
-        for row, ours in enumerate(order):
-            for column in range(row):
-                chance, low, high = stats.improvement_interval(finals[ours], finals[order[column]], seed=0)
-                table[row][column] = [chance, low, high]
-                table[column][row] = [1 - chance, 1 - high, 1 - low]
-        tables.append({"task": task, "runs": order, "of": len(finals), "table": table})
+        order = sorted(finals, key=lambda index: -stats.interquartile_mean(finals[index].values))
+        best = winner([finals[index] for index in order])
+        tables.append(
+            {"task": task, "of": len(finals)}
+            | _matrix([finals[index] for index in order[:MATRIX_RUNS]])
+            | {"runs": order[:MATRIX_RUNS], "winner": None if best is None else order[best]}
+            | {"why": "" if best is not None else why_no_winner(list(finals.values()))}
+        )
     return tables
 
 
-def _final(run: Run) -> Any:
-    curves = on_common_grid(run.evaluations, "return")
-    return None if curves is None else stats.final_evaluation(curves.values)
+def _matrix(finals: Sequence[Final]) -> dict[str, Any]:
+    table: list[list[Any]] = [[None] * len(finals) for _ in finals]
+    sure = [[False] * len(finals) for _ in finals]
+    for row, ours in enumerate(finals):
+        for column, theirs in enumerate(finals[:row]):
+            chance, low, high = stats.improvement_interval(ours.values, theirs.values, seed=SEED)
+            table[row][column] = [chance, low, high]
+            table[column][row] = [1 - chance, 1 - high, 1 - low]
+            sure[row][column] = sure[column][row] = settled([chance, low, high], ours, theirs)
+    return {"table": table, "sure": sure}
 
 
 def missing(

@@ -19,6 +19,7 @@ from prism_marl.report.figures import (
     run_labels,
     unmathed,
 )
+from prism_marl.report.finals import final_of
 from prism_marl.report.load import Run, metric_names, on_common_grid
 
 CHANCES = LinearSegmentedColormap.from_list("chances", ["#c8641b", "#f7efe6", "#ffffff", "#e6eff7", "#1f6fb5"])
@@ -44,26 +45,27 @@ def final_returns(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> Figu
 def _draw_finals(axis: Axes, runs: Sequence[Run]) -> None:
     """A small dot for each seed, a bar for the interval, a large dot for the interquartile mean."""
     for place, run in enumerate(runs):
-        curves = on_common_grid(run.evaluations, "return")
-        if curves is None:
+        final = final_of(run.evaluations)
+        if final is None:
             continue
-        final = stats.final_evaluation(curves.values)
-        middle, low, high = stats.bootstrap_interval([final], seed=0, resamples=stats.POINT_RESAMPLES)
+        middle, low, high = final.interval()
         colour = method_style(run.method).light
         axis.hlines(place, low, high, color=colour, alpha=0.45, linewidth=4)
-        spots, sizes = [*final, middle], [*([7.0] * len(final)), 30.0]
+        spots, sizes = [*final.values, middle], [*([7.0] * len(final.values)), 30.0]
         axis.scatter(spots, [place] * len(spots), s=sizes, color=colour, linewidths=0)
 
 
 def improvement_matrices(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) -> Figure:
-    """Chance that a seed of the row ends above a seed of the column; a panel per task."""
+    """Chance that a seed of the row ends above a seed of the column; a panel per task. White where the seeds do not
+    tell it from a coin toss."""
     with rc_context({**STYLE, "axes.grid": False}):
         figure, axes = _panels([table["runs"] for table in tables], width=5.6, row=0.42, columns=2)
         image = None
         for axis, table in zip(axes, tables, strict=False):
             chosen = [runs[index] for index in table["runs"]]
             cells = [[np.nan if cell is None else cell[0] for cell in row] for row in table["table"]]
-            image = axis.imshow(np.ma.masked_invalid(cells), cmap=CHANCES, vmin=0, vmax=1, aspect="auto")
+            shown = np.where(table["sure"], cells, np.where(np.isnan(cells), np.nan, 0.5))
+            image = axis.imshow(np.ma.masked_invalid(shown), cmap=CHANCES, vmin=0, vmax=1, aspect="auto")
             names = [unmathed(label)[:24] for label in run_labels(chosen)]
             axis.set_yticks(range(len(chosen)), names, fontsize=7 if len(tables) <= WRITTEN else 5)
             axis.set_title(unmathed(table["task"]))
@@ -73,10 +75,15 @@ def improvement_matrices(runs: Sequence[Run], tables: Sequence[dict[str, Any]]) 
             axis.set_xticks(range(len(chosen)), names, rotation=40, ha="right", fontsize=7)
             for (row, column), chance in np.ndenumerate(cells):
                 if np.isfinite(chance):
-                    ink = "white" if chance < 0.08 or chance > 0.92 else "#333740"
+                    ink = "white" if abs(shown[row, column] - 0.5) > 0.42 else "#333740"
                     axis.text(column, row, f"{100 * chance:.0f}", ha="center", va="center", fontsize=7, color=ink)
         if image is not None:
-            figure.colorbar(image, ax=list(axes), shrink=0.6, label="chance that the row beats the column")
+            figure.colorbar(
+                image,
+                ax=list(axes),
+                shrink=0.6,
+                label="chance that the row beats the column\n(white: its interval holds 1/2, or under five seeds)",
+            )
     return figure
 
 

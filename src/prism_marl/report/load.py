@@ -121,6 +121,12 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
     return Run(**{**run.__dict__, "notes": tuple(notes)})
 
 
+def load_evaluations(folder: Path) -> tuple[SeedCurve, ...]:
+    """The evaluations of a run folder alone: quick, and silent about what is missing."""
+    notes: list[str] = []
+    return _seed_curves(_read_rows(Path(folder) / "eval.jsonl", notes), "eval.jsonl", notes)
+
+
 def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
     """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None if there are none.
 

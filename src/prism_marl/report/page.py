@@ -107,7 +107,7 @@ def _default_title(runs: Sequence[Run]) -> str:
 
 
 def _lede(runs: Sequence[Run], data: Mapping[str, Any]) -> str:
-    """The result in one or two sentences, readable without JavaScript: who ends highest, and Prism beside it."""
+    """The result in one or two sentences, readable without JavaScript: who wins if anybody does, and Prism."""
     if not runs:
         return "The folders hold no runs yet."
     shown = data["runs"][data["headline"]]
@@ -115,20 +115,27 @@ def _lede(runs: Sequence[Run], data: Mapping[str, Any]) -> str:
         return "No evaluation has been written yet."
     if len(data["winners"]) > 1:
         return _many_tasks(data["winners"])
-    rivals = [run for run in data["runs"] if run["task"] == shown["task"] and run["scores"]]
-    best = max(rivals, key=lambda run: run["scores"]["final"][0])
-    ends = "ends highest with a return of" if len(rivals) > 1 else "ends at a return of"
+    named = next((one for one in data["winners"] if one["task"] == shown["task"]), None)
+    best = shown if named is None or named["run"] is None else data["runs"][named["run"]]
+    ends = "ends at a return of" if named is None or named["run"] is None else "ends highest with a return of"
     text = (
         f"{best['label']} {ends} {_with_interval(best)} on {best['task']} after {best['scores']['steps']:,.0f} steps."
     )
+    if named and named["run"] is None:
+        return f"{text} No method is named the winner: {named['why']}."
     return text if shown is best else f"{text} {shown['label']} ends at {_with_interval(shown)}."
 
 
-def _many_tasks(winners: Sequence[str]) -> str:
-    """How often each method ends highest."""
-    often = Counter(winners).most_common(3)
+def _many_tasks(winners: Sequence[Mapping[str, Any]]) -> str:
+    """How often each method ends clearly highest."""
+    often = Counter(one["family"] for one in winners if one["family"] is not None).most_common()
+    rest = "intervals overlap or runs have fewer than five seeds"
+    if not often:
+        return f"On none of {len(winners)} tasks with several methods is a winner named: {rest}."
     told = ", ".join(f"{name} on {count}" for name, count in often)
-    return f"Of {len(winners)} tasks with several methods, the highest interquartile mean belongs to {told}."
+    left = len(winners) - sum(count for _, count in often)
+    text = f"Of {len(winners)} tasks with several methods, one ends clearly highest on {len(winners) - left}: {told}."
+    return f"{text} On the other {left} no winner is named: {rest}." if left else text
 
 
 def _with_interval(run: Mapping[str, Any]) -> str:

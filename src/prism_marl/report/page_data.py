@@ -15,6 +15,7 @@ from prism_marl import __version__
 from prism_marl.report import stats
 from prism_marl.report.comparison import improvement_tables, missing
 from prism_marl.report.figures import METHODS, dash_indices, method_style, run_labels
+from prism_marl.report.finals import SEED, final_of
 from prism_marl.report.load import (
     Run,
     SeedCurve,
@@ -25,8 +26,10 @@ from prism_marl.report.load import (
     metric_names,
     on_common_grid,
 )
+from prism_marl.report.start import counts_by_start, start_sentence
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
+HEADLINE = "prism"  # the method whose run stands first, where several were trained
 SPECTRA_FRAMES = 60
 SPECTRA_BYTES = 2_000_000  # for all runs of a page together
 FEW = 16  # up to so many runs bring much detail
@@ -108,7 +111,7 @@ def in_reading_order(runs: Sequence[Run]) -> list[Run]:
 
 def headline_index(runs: Sequence[Run]) -> int:
     """The run the page opens with: the first Prism run that has evaluations, else the first that has any."""
-    order = sorted(range(len(runs)), key=lambda i: (not runs[i].evaluations, runs[i].method != "prism", i))
+    order = sorted(range(len(runs)), key=lambda i: (not runs[i].evaluations, runs[i].method != HEADLINE, i))
     return order[0] if order else 0
 
 
@@ -123,11 +126,17 @@ def page_data(study: Study, figures: Mapping[str, str]) -> dict[str, Any]:
         "headline": headline_index(runs),
         "runs": described,
         "improvement": study.improvement,
-        # Tables have their runs by falling final return.
-        "winners": [described[table["runs"][0]]["family"] for table in study.improvement],
+        "winners": [_named(table, described) for table in study.improvement],
         "missing": missing(study.runs, labels, [one["notes"] for one in described], study.empty),
         "figures": dict(figures),
     }
+
+
+def _named(table: Mapping[str, Any], described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Who is said to win a task; nobody where the seeds do not say so, and why."""
+    best = table["winner"]
+    family = None if best is None else described[best]["family"]
+    return {"task": table["task"], "run": best, "family": family, "why": table["why"]}
 
 
 def _run_data(run: Run, label: str, dash: int, detail: Detail, room: list[int]) -> dict[str, Any]:
@@ -163,16 +172,14 @@ def _scores(run: Run) -> dict[str, Any] | None:
     curves = on_common_grid(run.evaluations, "return")
     if curves is None:
         return None
-    points = {
-        "final": stats.final_evaluation(curves.values),
-        "best": stats.best_evaluation(curves.values),
-        "area": stats.area_under_curve(curves.steps, curves.values),
-    }
+    final = final_of(run.evaluations)
+    assert final is not None  # there are curves
+    points = {"best": stats.best_evaluation(curves.values), "area": stats.area_under_curve(curves.steps, curves.values)}
     resamples = stats.POINT_RESAMPLES
     scores: dict[str, Any] = {
-        key: list(stats.bootstrap_interval([values], seed=0, resamples=resamples)) for key, values in points.items()
+        key: list(stats.bootstrap_interval([values], seed=SEED, resamples=resamples)) for key, values in points.items()
     }
-    return {**scores, "steps": curves.steps[-1]}
+    return {"final": list(final.interval()), **scores, "steps": final.step}
 
 
 def _evaluation_curves(run: Run, detail: Detail) -> dict[str, Any]:
@@ -229,6 +236,7 @@ def _spectra_data(run: Run, detail: Detail, notes: list[str]) -> dict[str, Any] 
         "steps": _whole(spectra.steps[frames]),
         "seeds": seeds,
         "word": "role" if by_role else "agent",
+        "start": start_sentence(counts_by_start(spectra), "role" if by_role else "agent"),
         "layers": [_layer_data(layer, frames, seeds) for layer in spectra.layers],
     }
 

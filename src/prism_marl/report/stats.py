@@ -106,11 +106,6 @@ def area_under_curve(steps: ArrayLike, values: ArrayLike) -> Any:
     return ((y[..., 1:] + y[..., :-1]) / 2.0 * width).sum(axis=-1) / (x[-1] - x[0])
 
 
-def final_evaluation(values: ArrayLike) -> Any:
-    """The last value of each curve ``[..., time]``."""
-    return np.asarray(values, dtype=float)[..., -1]
-
-
 def best_evaluation(values: ArrayLike) -> Any:
     """The largest value of each curve ``[..., time]``; optimistic by construction, so never the headline."""
     return np.asarray(values, dtype=float).max(axis=-1)

@@ -138,7 +138,8 @@ def pairwise_difference(
 
     Where two masks are equal the absolute value has a kink, and every number in [-1, 1] is a subgradient. Without
     ``order`` it is 0. With ``order``, whose signs are the masks, it is the sign of order_p - order_q: the value stays
-    the same, and the gradient moves equal masks apart in the direction in which ``order`` already differs.
+    the same, and masks that agree are moved apart in the order that they have already: where it is that of thresholds
+    which began at random, that is the order of a random sample and not the task's (docs/design.md).
     """
     fixed = jax.lax.stop_gradient(on)
     if order is None:

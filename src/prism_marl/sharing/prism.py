@@ -47,8 +47,9 @@ class Prism(Sharing):
     common_part: Literal["leading", "trailing", "random"] = "leading"  # (b) which singular values are common
     threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
     threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
+    threshold_init: Literal["own", "shared"] = "own"  # (c) one sample for each identity, or one for all: equal masks
     ste: StraightThrough = "tanh"  # (d) backward pass of the binary mask
-    ties: Literal["apart", "still"] = "apart"  # (d) masks that agree are moved apart, or (to the letter) left alone
+    ties: Literal["still", "apart"] = "still"  # (d) masks that agree are left alone (to the letter), or moved apart
     div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
     div_mode: Literal["adaptive", "fixed"] = "adaptive"  # (f) scale diversity to the task loss, or use it raw
     window: int = 100  # losses averaged by the adaptive coefficient
@@ -92,8 +93,9 @@ class Prism(Sharing):
 
     def thresholds(self, key: Key[Array, ""], identities: int, masked: int) -> Float[Array, "m k"]:
         """Starting values. Adam moves what is stored by lr, hence the threshold itself by threshold_rate * lr."""
-        drawn = sample_thresholds(key, (identities, masked), self.threshold_scale, self.threshold_shift)
-        return drawn / self.threshold_rate
+        samples = 1 if self.threshold_init == "shared" else identities
+        drawn = sample_thresholds(key, (samples, masked), self.threshold_scale, self.threshold_shift)
+        return jnp.broadcast_to(drawn / self.threshold_rate, (identities, masked))
 
     def masked(self, rank: int) -> int:
         """K = floor((1 - common) * r), in exact arithmetic: 0.4 * 25 must not become 9.99."""

@@ -27,7 +27,7 @@ def load_sweep(path: Path) -> Sweep:
 
 
 def cross(
-    tasks: Iterable[str], methods: Iterable[str], variant: str = "paper", learners: Iterable[str | None] = (None,)
+    tasks: Iterable[str], methods: Iterable[str], variant: str = "default", learners: Iterable[str | None] = (None,)
 ) -> tuple[Experiment, ...]:
     """The preset of every task with every method and every learner; None is the learner of the task's benchmark."""
     methods, learners = tuple(methods), tuple(learners)
@@ -64,7 +64,10 @@ def _from_json(path: Path) -> tuple[Experiment, ...]:
     options = data.get("options", {})
     if not isinstance(options, dict):
         raise UserError(f'{path.name}: options: expected an object such as {{"learner.lr": [0.001, 0.0005]}}')
-    variant, learners = str(data.get("preset", "paper")), _words(path, data, "learner") if "learner" in data else [None]
+    variant, learners = (
+        str(data.get("preset", "default")),
+        _words(path, data, "learner") if "learner" in data else [None],
+    )
     bases = cross(_words(path, data, "tasks"), _words(path, data, "sharing"), variant, learners)
     return grid(bases, options)
 

@@ -4,12 +4,13 @@ It reads the run folders (``progress.json`` and evaluation rows), so it works fo
 a file system that this process can read.
 """
 
+import functools
 import json
 import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,13 +35,20 @@ ORDER = ("running", "failed", "waiting", "finished", "skipped")  # of the rows; 
 
 
 class SweepView:
-    """Shows a sweep; pass ``on_event`` to ``run_sweep``."""
+    """Shows a sweep; give ``on_event`` to ``run_sweep``. ``final`` reads the return of a finished run."""
 
-    def __init__(self, experiments: Iterable[Experiment], runs_dir: Path, console: Console | None = None):
+    def __init__(
+        self,
+        experiments: Iterable[Experiment],
+        runs_dir: Path,
+        console: Console | None = None,
+        final: Callable[[Path], float | None] | None = None,
+    ):
         self.names = labels(experiments)
         self.folders = {experiment: folder_of(experiment, runs_dir) for experiment in self.names}
         self.states = {e: "skipped" if is_finished(folder) else "waiting" for e, folder in self.folders.items()}
         self.console = console or Console(stderr=True, highlight=False, markup=False)
+        self._final = functools.cache(final or last_return)
         self._live: Live | None = None
         self._closed = threading.Event()
 
@@ -84,9 +92,10 @@ class SweepView:
 
     def _cells(self, experiment: Experiment) -> tuple[str, str, str, str]:
         folder, state, total = self.folders[experiment], self.states[experiment], experiment.run.steps
-        value = last_return(folder)
+        over = state in ("finished", "skipped")
+        value = self._final(folder) if over else last_return(folder)
         shown = "" if value is None else f"{value:.3f}"
-        if state in ("finished", "skipped"):
+        if over:
             return f"{total:,}", shown, "", ""
         progress = read_progress(folder)
         if progress is None:

@@ -16,7 +16,7 @@ function scoresSection(section) {
   };
   picker.addEventListener("change", redraw);
   section.append(heading("End points", { finals: "scores", probabilities: "improvement" }), make("div", { class: "bar", hidden: tasks.length < 2 }, make("label", {}, "Task", picker)), stage,
-    caption("Which method wins, and how sure.", "Interquartile mean over seeds with its 95% bootstrap interval in brackets, drawn to scale. Curves are compared at equal steps: final is the last step that every seed has reached, between two evaluations a value lies on the line from one to the other. Best is the highest point of each seed and so flatters; the mean over training is the area under the curve divided by its length. In the square, each number is the probability that a random seed of the row ends above a random seed of the column: 50% is a coin toss, and only bold ones have an interval that leaves the coin toss out."));
+    caption("Where methods end, and how sure.", "Interquartile mean over seeds with its 95% bootstrap interval in brackets, drawn to scale. Curves are compared at equal steps: final is the last step that every seed has reached, between two evaluations a value lies on the line from one to the other. Best is the highest point of each seed and so flatters; the mean over training is the area under the curve divided by its length. In the square, each number is the probability that a random seed of the row ends above a random seed of the column: 50% is a coin toss, and only those whose 95% interval leaves the coin toss out, with five seeds or more on both sides, are bold and coloured. A winner is named only where its interval lies above all others."));
   figure(stage, redraw);
   return true;
 }
@@ -61,7 +61,7 @@ function whisker([value, low, high], [start, end], colour) {
     draw("circle", { cx: at(value), cy: 8, r: 4, fill: colour }));
 }
 
-function chanceTable({ runs, table, of }) {
+function chanceTable({ runs, table, sure, of }) {
   const members = runs.map((index) => DATA.runs[index]);
   const wide = members.length <= 10;
   const title = `Probability that the row beats the column${of > members.length ? ` (the ${members.length} highest of ${of} runs)` : ""}`;
@@ -70,7 +70,7 @@ function chanceTable({ runs, table, of }) {
     const [chance, low, high] = triple;
     const many = members[row].seeds > 1 && members[column].seeds > 1;
     const words = `${members[row].label} against ${members[column].label}: ${percent(chance)}` + (many ? `, 95% interval ${percent(low)} to ${percent(high)}` : "");
-    return make("td", { class: many && (low > 0.5 || high < 0.5) ? "sure" : null, title: words, style: chanceStyle(chance) },
+    return make("td", { class: sure[row][column] ? "sure" : null, title: words, style: sure[row][column] ? chanceStyle(chance) : {} },
       Math.round(100 * chance) + "%", wide && many ? make("small", { text: `${Math.round(100 * low)}–${Math.round(100 * high)}` }) : null);
   };
   return make("table", { class: "chances" + (members.length > 6 ? " broad" : "") + (wide ? "" : " dense") }, make("caption", { text: title }),

@@ -14,15 +14,17 @@ function headlineFacts(section) {
 
 function studyFacts(section, methods, tasks) {
   const scored = DATA.runs.filter((run) => run.scores), sum = (of) => scored.reduce((total, run) => total + (of(run) || 0), 0);
-  const rivals = scored.filter((run) => run.task === DATA.runs[DATA.headline].task);
-  const best = rivals.reduce((most, run) => (!most || run.scores.final[0] > most.scores.final[0] ? run : most), null);
+  // A winner is named only where the seeds say so (report/finals.py).
+  const named = DATA.winners.filter((one) => one.run !== null);
   if (DATA.winners.length > 1) {
-    const wins = (name) => DATA.winners.filter((winner) => winner === name).length;
-    const leader = DATA.winners.reduce((most, name) => (wins(name) > wins(most) ? name : most));
-    addFact(section, "Ends highest most often", leader, `on ${wins(leader)} of ${DATA.winners.length} compared tasks`, "lead text");
-  } else if (best) {
-    const [value, low, high] = best.scores.final, size = Math.abs(value) / 2;
-    addFact(section, "Highest final return", fixed(value, size), best.label + (best.seeds > 1 ? ` [${fixed(low, size)}, ${fixed(high, size)}]` : ""), "lead");
+    const wins = (name) => named.filter((one) => one.family === name).length;
+    const told = [...new Set(named.map((one) => one.family))].map((name) => `${name} on ${wins(name)}`);
+    addFact(section, "Clear winners", `${named.length} of ${DATA.winners.length}`, told.join(", ") || "intervals overlap or runs have fewer than five seeds", "lead");
+  } else if (named.length) {
+    const best = DATA.runs[named[0].run], [value, low, high] = best.scores.final, size = Math.abs(value) / 2;
+    addFact(section, "Highest final return", fixed(value, size), `${best.label} [${fixed(low, size)}, ${fixed(high, size)}]`, "lead");
+  } else if (DATA.winners.length) {
+    addFact(section, "Winner", "none named", DATA.winners[0].why, "lead text");
   }
   addFact(section, "Methods", methods.size, [...new Set(DATA.runs.map((run) => run.family))].slice(0, 4).join(", ") + (methods.size > 4 ? ", …" : ""));
   addFact(section, "Tasks", tasks.size, [...tasks].slice(0, 2).join(", ") + (tasks.size > 2 ? ", …" : ""));

@@ -41,10 +41,11 @@ function spectrumSection(section, run) {
   const key = make("div", { class: "bar" });
   section.append(heading("Spectrum explorer", Object.fromEntries(layers.map((layer) => [layer.name, `spectrum:${DATA.runs.indexOf(run)}:${layer.name}`]))),
     make("div", { class: "bar sticky" }, controls.button, controls.slider, readout, spectra.seeds > 1 ? seeds : null, measures),
+    ...(spectra.start ? [make("p", { class: "start", text: spectra.start })] : []),
     make("div", { class: "panel" }, key, make("div", { class: "layers" }, ...views.map((view) => view.node))),
     caption("Who uses which direction.", "Each row is an agent (or a role, where roles carry the masks), each column a singular direction of the layer, coloured by its singular value and empty where it is switched off. Left of the gap all agree by design; look right of it for columns that one row keeps and another drops. The square compares each pair of rows: the percentage of own directions on which their masks differ, or the L1 distance of their masked singular values. Arrow keys read a heat map that has the focus."),
     make("div", { class: "panel", style: { marginTop: "18px" } }, make("h3", { text: `Mean distance between the masks of two ${spectra.word}s` }), keys, chartHost),
-    caption("Specialisation over training.", "Mean over pairs and over all seeds, one line per layer; the band spans the seeds. A line that leaves zero marks the moment a layer stops being shared by everyone; click anywhere to move the explorer there."));
+    caption("Masks over training.", "Mean over pairs and over all seeds, one line per layer; the band spans the seeds. A line that leaves zero marks the moment a layer stops being shared by everyone, not why: the sentence above the heat maps says how far the masks only follow the order in which their thresholds started. Click anywhere to move the explorer there."));
   figure(chartHost, () => {
     paintKey(key, state);
     keys.replaceChildren(...layers.map((layer, index) => make("span", {}, lineSample(agentColour(index + 4), index), layer.name)));

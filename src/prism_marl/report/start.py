@@ -1,0 +1,27 @@
+"""How much of a run's masks the initial thresholds explain, in numbers and in words."""
+
+from prism_marl.runs.masks import StartCounts, explained_by_start, over_layers
+from prism_marl.runs.run_files import Spectra
+
+
+def counts_by_start(spectra: Spectra) -> StartCounts | None:
+    """How many final differences of masks the initial thresholds explain, all seeds and layers together; None where
+    the run does not tell how masks started."""
+    if spectra.steps[0] != 0:
+        return None
+    return over_layers([explained_by_start(one.spectrum, one.mask, one.common) for one in spectra.layers]).total()
+
+
+def start_sentence(counts: StartCounts | None, word: str) -> str:
+    """What the page says about them; nothing where no two masks differ."""
+    if counts is None or not counts.pairs[0]:
+        return ""
+    explained, tied, pairs = (int(part[0]) for part in counts)
+    if tied == pairs:
+        return "All masks started alike, so none of their differences follows an initial random draw."
+    half = f", and in {tied:,} both started alike, which counts half" if tied else ""
+    return (
+        f"{100 * counts.shares[0]:.0f}% of the mask differences follow the initial random draw (chance: 50%): at the "
+        f"end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a direction on and another "
+        f"has it off; in {explained:,} of them the one that has it on started with the lower threshold{half}."
+    )
