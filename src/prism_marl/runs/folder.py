@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def write_replay(folder: Path, name: str, title: str, total: float, scenes: list
 
 
 def write_spectra(
-    folder: Path, evaluation: int, steps: list[int], found: dict[str, Any], common: dict[str, int]
+    folder: Path, evaluation: int, steps: list[int], found: Mapping[str, Any], common: dict[str, int]
 ) -> None:
     """Singular values and masks at one evaluation; ``common`` says how many of each layer everybody uses."""
     tensors, metadata = {}, {"evaluation": str(evaluation), "steps": json.dumps(steps)}
