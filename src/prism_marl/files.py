@@ -51,7 +51,7 @@ def refuse_links_out(folder: Path) -> None:
         if _leads_out(path, folder):
             raise UserError(f"{path} is a link that leads out of the run folder; put what it points to in its place")
         if not (path.is_file() or path.is_dir()):
-            raise UserError(f"{path} is neither a file nor a folder; remove it, or choose another --out")
+            raise UserError(f"{path} is neither a file nor a folder; choose another --out")
 
 
 def _entries(folder: Path) -> Iterator[Path]:

@@ -48,7 +48,7 @@ def write_config(experiment: Experiment, folder: Path) -> None:
     path = folder / "config.json"
     if path.exists():
         if load_experiment(folder) != experiment:
-            raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
+            raise UserError(f"{folder} holds another experiment; choose another --out")
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode())
     for name, make in (

@@ -5,7 +5,7 @@ scales the other K by relu(|s| / max|s| - sigmoid(t_m)). One identity more costs
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -47,7 +47,9 @@ class Prism(Sharing):
     common_part: Literal["leading", "trailing", "random"] = "leading"  # (b) which singular values are common
     threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
     threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
-    threshold_init: Literal["own", "shared"] = "own"  # (c) one sample for each identity, or one for all: equal masks
+    threshold_init: Literal["own", "shared"] = field(  # (c) one sample for each identity, or one for all: equal masks
+        default="own", metadata={"since": 2}
+    )
     ste: StraightThrough = "tanh"  # (d) backward pass of the binary mask
     ties: Literal["still", "apart"] = "still"  # (d) masks that agree are left alone (to the letter), or moved apart
     div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
