@@ -100,7 +100,7 @@ def keep(folder: Path, target: Path) -> None:
 
 
 def summary(folder: Path) -> str:
-    from prism_marl.report import finals, load
+    from prism_marl.reports import finals, load
 
     final = finals.final_of(load.load_evaluations(folder))
     if final is None:
@@ -113,8 +113,8 @@ def summary(folder: Path) -> str:
 def draw(rows: Path, picture: Path | None, metrics: list[str], until: float) -> None:
     """The table and the figures of kept rows; nothing in them is typed by hand. The table is read at the last
     evaluation up to a step."""
-    from prism_marl.report import figures, load
-    from prism_marl.report.finals import final_of
+    from prism_marl.reports import figures, load
+    from prism_marl.reports.finals import final_of
 
     runs = load.load_runs(sorted(path for path in rows.iterdir() if path.is_dir()))
     print(

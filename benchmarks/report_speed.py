@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser import Browser, find_browser  # pyright: ignore[reportMissingImports]
-from prism_marl.report.page import write_page
+from prism_marl.reports.page import write_page
 from synthetic import FOOTPRINT, make_run  # pyright: ignore[reportMissingImports]
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from prism_marl.paper.numbers import final_numbers, final_values, markdown_table
-from prism_marl.report import stats
-from prism_marl.report.finals import SEED
-from prism_marl.report.load import Run, find_runs, load_run
-from prism_marl.report.start import counts_by_start
+from prism_marl.reports import stats
+from prism_marl.reports.finals import SEED
+from prism_marl.reports.load import Run, find_runs, load_run
+from prism_marl.reports.start import counts_by_start
 from prism_marl.sharing import METHODS
 
 Kept = dict[str, list[Run]]

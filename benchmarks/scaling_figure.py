@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, StrMethodFormatter
 
 from prism_marl.paper.scaling import MARKS
-from prism_marl.report.figures import STYLE, method_style
+from prism_marl.reports.figures import STYLE, method_style
 
 METHODS = ("kaleidoscope", "snp", "fups_id", "prism")  # later ones are drawn on top
 

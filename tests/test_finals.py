@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from prism_marl.paper.numbers import final_numbers
-from prism_marl.report import comparison_figures, page_data, stats
-from prism_marl.report.comparison import improvement_tables
-from prism_marl.report.finals import Final, final_of, final_return, settled, why_no_winner, winner
-from prism_marl.report.load import SeedCurve, load_run
-from prism_marl.report.page import render_page
-from prism_marl.report.page_data import load_study
-from prism_marl.report.start import start_sentence
+from prism_marl.reports import comparison_figures, page_data, stats
+from prism_marl.reports.comparison import improvement_tables
+from prism_marl.reports.finals import Final, final_of, final_return, settled, why_no_winner, winner
+from prism_marl.reports.load import SeedCurve, load_run
+from prism_marl.reports.page import render_page
+from prism_marl.reports.page_data import load_study
+from prism_marl.reports.start import start_sentence
 from prism_marl.runs.masks import StartCounts
 from synthetic import make_run, write_jsonl
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from prism_marl.errors import UserError
 from prism_marl.files import refuse_links_out
-from prism_marl.report.page import write_report
+from prism_marl.reports.page import write_report
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs.folder import load_experiment, owner
 from synthetic import make_run

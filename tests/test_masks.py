@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prism_marl.report.load import load_run
+from prism_marl.reports.load import load_run
 from prism_marl.runs.folder import write_spectra
 from prism_marl.runs.masks import explained_by_start, first_spectra, over_layers, shares_by_start
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from browser import Browser, find_browser
-from prism_marl.report.page import render_page, write_report
-from prism_marl.report.page_data import Study, load_study
+from prism_marl.reports.page import render_page, write_report
+from prism_marl.reports.page_data import Study, load_study
 from synthetic import make_run, write_json
 
 PROGRAM = find_browser()

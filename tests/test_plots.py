@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from prism_marl.report import figures
-from prism_marl.report.load import Run, load_run, load_runs
+from prism_marl.reports import figures
+from prism_marl.reports.load import Run, load_run, load_runs
 from synthetic import make_run
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from prism_marl import cli
 from prism_marl.errors import UserError
-from prism_marl.report import page as page_module
-from prism_marl.report import page_data, page_figures
-from prism_marl.report.page import write_page, write_report
+from prism_marl.reports import page as page_module
+from prism_marl.reports import page_data, page_figures
+from prism_marl.reports.page import write_page, write_report
 from prism_marl.scene import FOE, GOAL, SHIELD
 from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
 
@@ -81,7 +81,7 @@ def test_the_data_follow_the_run(tmp_path):
 
 
 def test_spectra_survive_the_encoding(tmp_path):
-    from prism_marl.report.load import load_run
+    from prism_marl.reports.load import load_run
 
     path = make_run(tmp_path / "runs", evaluations=5)
     spectra = data_of(written(tmp_path, path))["runs"][0]["spectra"]
@@ -114,7 +114,7 @@ def test_hostile_strings_stay_strings(tmp_path):
 
 def test_the_scripts_never_parse_markup():
     script = "".join(
-        (page_module.resources.files("prism_marl.report") / "assets" / n).read_text() for n in page_module.SCRIPTS
+        (page_module.resources.files("prism_marl.reports") / "assets" / n).read_text() for n in page_module.SCRIPTS
     )
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch("):
         assert way not in script

@@ -20,8 +20,8 @@ from prism_marl.paper.registry import TARGETS
 from prism_marl.paper.scales import SCALES, at_scale
 from prism_marl.paper.settings import setting_rows
 from prism_marl.paper.target import Curve, Gathered, Target, gather
-from prism_marl.report import stats
-from prism_marl.report.load import load_run
+from prism_marl.reports import stats
+from prism_marl.reports.load import load_run
 from prism_marl.runs.runner import make_trainer
 from prism_marl.sweeps.grid import folder_of
 from synthetic import make_run

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from prism_marl.errors import UserError
-from prism_marl.report.load import SeedCurve, find_runs, load_run, load_runs, metric_names, on_common_grid
+from prism_marl.reports.load import SeedCurve, find_runs, load_run, load_runs, metric_names, on_common_grid
 from prism_marl.runs.run_files import evenly_spaced, number
 from synthetic import make_run, write_json, write_jsonl
 

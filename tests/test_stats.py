@@ -8,7 +8,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_marl.report import stats
+from prism_marl.reports import stats
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 

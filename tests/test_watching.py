@@ -16,8 +16,8 @@ from prism_marl.envs.mamujoco import camera
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
-from prism_marl.report.page import render_page
-from prism_marl.report.page_data import load_study, page_data
+from prism_marl.reports.page import render_page
+from prism_marl.reports.page_data import load_study, page_data
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs.run_files import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
 from prism_marl.scene import Scene, Shape

@@ -28,7 +28,7 @@ from prism_marl.training.trainer import Trainer
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
 
-    from prism_marl.report.load import Curves
+    from prism_marl.reports.load import Curves
 
 Folder = str | Path
 Kind = Literal["eval", "train"]
@@ -150,7 +150,7 @@ def report(runs: Sequence["Folder | Run"], *, out: Folder, title: str | None = N
     Returns:
         The page.
     """
-    from prism_marl.report.page import write_page, write_report  # matplotlib only where something is drawn
+    from prism_marl.reports.page import write_page, write_report  # matplotlib only where something is drawn
 
     folders = [run.folder if isinstance(run, Run) else Path(run) for run in runs]
     write = write_report if Path(out).suffix.lower() in (".html", ".htm") else write_page
@@ -179,7 +179,7 @@ class Run:
         Seeds that reach their evaluations at different steps are interpolated linearly, and the grid is cut to the
         range that every seed covers. ``kind`` is ``"eval"`` for evaluations, ``"train"`` for metrics of learning.
         """
-        from prism_marl.report.load import metric_names, on_common_grid
+        from prism_marl.reports.load import metric_names, on_common_grid
 
         seeds = self._seeds(kind)
         found = on_common_grid(seeds, metric)
@@ -202,7 +202,7 @@ class Run:
         return evaluate(self.folder, episodes=episodes)
 
     def _seeds(self, kind: Kind) -> Any:
-        from prism_marl.report.load import load_run
+        from prism_marl.reports.load import load_run
 
         if kind not in ("eval", "train"):
             raise UserError(f"kind: there is no '{kind}'; take 'eval' or 'train'")

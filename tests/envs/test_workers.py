@@ -18,7 +18,7 @@ from prism_marl.envs.workers.channel import Channel, pack, unpack
 from prism_marl.envs.workers.pool import RemoteEnv, WorkerPool
 from prism_marl.errors import UserError
 from prism_marl.monitor import Quiet
-from prism_marl.report import load
+from prism_marl.reports import load
 from prism_marl.runs import runner
 from tiny import small
 

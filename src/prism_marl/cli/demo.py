@@ -7,7 +7,7 @@ from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.monitor import ProgressBar
-from prism_marl.report.page import write_report
+from prism_marl.reports.page import write_report
 from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.runner import run as run_experiment

@@ -15,7 +15,7 @@ from prism_marl.paper.plan import Estimate, Plan, in_words, make_plan, size_in_w
 from prism_marl.paper.registry import TARGETS, target_named
 from prism_marl.paper.scales import SCALES, Scale, at_scale, scale_named
 from prism_marl.paper.target import Curve, Target, gather
-from prism_marl.report.finals import final_return
+from prism_marl.reports.finals import final_return
 from prism_marl.sweeps.executors import Executor
 from prism_marl.sweeps.grid import run_sweep
 from prism_marl.sweeps.live_view import SweepView

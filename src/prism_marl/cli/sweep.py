@@ -7,7 +7,7 @@ from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.cli.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.cli.screen import counted, show, table
 from prism_marl.errors import UserError
-from prism_marl.report.finals import final_return
+from prism_marl.reports.finals import final_return
 from prism_marl.runs.trackers import SINKS_HELP, check_sinks
 from prism_marl.sweeps.files import cross, load_sweep
 from prism_marl.sweeps.grid import Sweep, folder_of, grid, is_finished, run_sweep

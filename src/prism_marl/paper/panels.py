@@ -11,9 +11,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from prism_marl.paper.numbers import final_rows, improvement_rows
 from prism_marl.paper.target import Curve, Gathered, Result, as_reference
-from prism_marl.report.figures import DASHES, STYLE
-from prism_marl.report.load import Run, on_common_grid
-from prism_marl.report.stats import bootstrap_interval
+from prism_marl.reports.figures import DASHES, STYLE
+from prism_marl.reports.load import Run, on_common_grid
+from prism_marl.reports.stats import bootstrap_interval
 
 MUTED = "#555a63"
 

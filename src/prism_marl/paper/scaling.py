@@ -17,7 +17,7 @@ from prism_marl.paper.budgets import SCALING_TASK, SCALING_WIDTH, count, publish
 from prism_marl.paper.numbers import cell_rows
 from prism_marl.paper.panels import short_number
 from prism_marl.paper.target import Gathered, Result, Target
-from prism_marl.report.figures import STYLE, method_style
+from prism_marl.reports.figures import STYLE, method_style
 
 AGENTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STUDIED = ("kaleidoscope", "nops", "snp", "fups_id", "prism")  # later ones are on top

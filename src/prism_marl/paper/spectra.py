@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from prism_marl.paper.target import Curve, Gathered, Result, Target, method_curve
-from prism_marl.report.figures import STYLE
-from prism_marl.report.load import Run
-from prism_marl.report.stats import mask_distance, mean_pairwise, spectrum_distance
+from prism_marl.reports.figures import STYLE
+from prism_marl.reports.load import Run
+from prism_marl.reports.stats import mask_distance, mean_pairwise, spectrum_distance
 from prism_marl.runs.run_files import LayerSpectra, evenly_spaced
 
 TASK = "mamujoco/ant-4x2"

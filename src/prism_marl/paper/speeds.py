@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.report.load import load_run
+from prism_marl.reports.load import load_run
 from prism_marl.runs.folder import load_experiment
 from prism_marl.sweeps.grid import is_finished
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
-from prism_marl.report.figures import method_style
-from prism_marl.report.load import Run, load_run, on_common_grid
+from prism_marl.reports.figures import method_style
+from prism_marl.reports.load import Run, load_run, on_common_grid
 from prism_marl.sweeps.grid import Sweep, folder_of, is_finished
 
 if TYPE_CHECKING:

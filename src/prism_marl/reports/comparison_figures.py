@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from prism_marl.report import stats
-from prism_marl.report.figures import (
+from prism_marl.reports import stats
+from prism_marl.reports.figures import (
     STYLE,
     draw_footprint,
     layer_and_times,
@@ -19,8 +19,8 @@ from prism_marl.report.figures import (
     run_labels,
     unmathed,
 )
-from prism_marl.report.finals import final_of
-from prism_marl.report.load import Run, metric_names, on_common_grid
+from prism_marl.reports.finals import final_of
+from prism_marl.reports.load import Run, metric_names, on_common_grid
 
 CHANCES = LinearSegmentedColormap.from_list("chances", ["#c8641b", "#f7efe6", "#ffffff", "#e6eff7", "#1f6fb5"])
 WRITTEN = 4  # up to so many tables have their numbers written into the cells

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.report.figures import method_style
-from prism_marl.report.load import Run
-from prism_marl.report.page_data import Study, load_study, page_data
-from prism_marl.report.page_figures import planned_figures, write_figures
+from prism_marl.reports.figures import method_style
+from prism_marl.reports.load import Run
+from prism_marl.reports.page_data import Study, load_study, page_data
+from prism_marl.reports.page_figures import planned_figures, write_figures
 
 SCRIPTS = ("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "sections.js", "page.js")
 GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of ours is known again
@@ -74,7 +74,7 @@ def _write_whole(out: Path, text: str) -> Path:
 
 def render_page(study: Study, title: str | None = None, figures: Mapping[str, str] | None = None) -> str:
     """The whole page as text; the same runs give the same text. ``figures`` are files to link to, without suffix."""
-    folder = resources.files("prism_marl.report") / "assets"
+    folder = resources.files("prism_marl.reports") / "assets"
     script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (folder / "style.css").read_text(encoding="utf-8")
     data = page_data(study, figures or {})

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prism_marl.report import stats
-from prism_marl.report.load import SeedCurve, load_evaluations, on_common_grid
+from prism_marl.reports import stats
+from prism_marl.reports.load import SeedCurve, load_evaluations, on_common_grid
 
 FEWEST_SEEDS = 5  # for naming a winner, or colouring a probability
 SEED = 0  # of every bootstrap: the same rows give the same numbers

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from prism_marl.report import stats
-from prism_marl.report.figures import method_style
-from prism_marl.report.finals import SEED, Final, final_of, settled, why_no_winner, winner
-from prism_marl.report.load import Run
+from prism_marl.reports import stats
+from prism_marl.reports.figures import method_style
+from prism_marl.reports.finals import SEED, Final, final_of, settled, why_no_winner, winner
+from prism_marl.reports.load import Run
 
 MATRIX_RUNS = 16  # all methods of this package, once; a larger table is no longer read
 

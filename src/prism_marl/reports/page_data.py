@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from prism_marl import __version__
-from prism_marl.report import stats
-from prism_marl.report.comparison import improvement_tables, missing
-from prism_marl.report.figures import METHODS, dash_indices, method_style, run_labels
-from prism_marl.report.finals import SEED, final_of
-from prism_marl.report.load import (
+from prism_marl.reports import stats
+from prism_marl.reports.comparison import improvement_tables, missing
+from prism_marl.reports.figures import METHODS, dash_indices, method_style, run_labels
+from prism_marl.reports.finals import SEED, final_of
+from prism_marl.reports.load import (
     Run,
     SeedCurve,
     empty_folders,
@@ -26,7 +26,7 @@ from prism_marl.report.load import (
     metric_names,
     on_common_grid,
 )
-from prism_marl.report.start import counts_by_start, start_sentence
+from prism_marl.reports.start import counts_by_start, start_sentence
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
 HEADLINE = "prism"  # the method whose run stands first, where several were trained
