@@ -82,11 +82,11 @@ def test_the_sentence_names_seed_step_term_and_remedy():
 
 
 def test_weights_are_looked_at_before_they_are_saved():
-    held = {"seeds.steps": np.array([7, 8]), "seeds.learner.a.b": np.ones((2, 3)), "seeds.replay.x": np.array([np.nan])}
+    held = {"seeds.steps": np.array([7, 8]), "seeds.state.a.b": np.ones((2, 3)), "seeds.buffer.x": np.array([np.nan])}
     assert finite.broken_weights(held) is None
-    held["seeds.learner.a.b"][1, 2] = np.inf
+    held["seeds.state.a.b"][1, 2] = np.inf
     assert finite.broken_weights(held) == (1, 8, ["a.b"], 1)
-    held["seeds.learner.c"] = np.array([np.nan, np.nan])
+    held["seeds.state.c"] = np.array([np.nan, np.nan])
     assert finite.broken_weights(held) == (0, 7, ["c"], 2)
 
 
@@ -130,7 +130,7 @@ def test_what_befalls_one_seed_is_named_and_leaves_the_other_alone():
         assert found == (fault and fault._replace(seed=1, seeds=1)) and (fault is None or fault.step in range(2, 13, 2))
         assert same_arrays(of_seed(state, 0), alone)
 
-    broken = eqx.tree_at(lambda s: s.seeds.learner.online, start, poisoned(start.seeds.learner.online, 1))
+    broken = eqx.tree_at(lambda s: s.seeds.state.online, start, poisoned(start.seeds.state.online, 1))
     state = played(broken, safe, safe)
     assert {"loss", "grad_norm"} <= when(state.seeds).keys()
     assert finite.first_fault(jax.device_get(state.seeds.faults))[:2] == (1, 4)  # the first batch has four episodes
@@ -304,8 +304,8 @@ WATCHED = """
 import os, sys
 import jax
 from jax._src import xla_bridge
-from prism_marl import machine
-from prism_marl.commands import train
+from prism_marl.cli import train
+from prism_marl.runs import machine
 def experiment(*arguments):
     assert not xla_bridge.backends_are_initialized()
     found = machine.describe_machine()

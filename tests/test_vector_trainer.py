@@ -86,8 +86,8 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     seeds, counters = store(seeds, counters, block)
     for number in (1, 2, 3):
         seeds, counters, _ = learn(seeds, counters, block)
-        assert_array_equal(seeds.learner.updates, [5 * number] * 2)
-        assert_array_equal(seeds.learner.renewed, [5 * number // 2] * 2)
+        assert_array_equal(seeds.state.updates, [5 * number] * 2)
+        assert_array_equal(seeds.state.renewed, [5 * number // 2] * 2)
         assert_array_equal(seeds.steps, [10 * (number + 1)] * 2)
         assert [int(counter) for counter in counters] == [number + 1, 5 * number, 5 * number, 0]
     assert_allclose(seeds.sums["loss"], 15)
@@ -120,14 +120,14 @@ def test_actor_updates_in_fixed_places_are_those_that_are_asked_for(every):
     rng = np.random.default_rng(0)
     block = jax.tree.map(lambda leaf: jnp.asarray(rng.uniform(-1, 1, leaf.shape), leaf.dtype), fixed.block(2))
     seeds, _ = jax.jit(fixed.store)(seeds, tuple(jnp.zeros((), jnp.int32) for _ in range(4)), block)
-    chains = jax.vmap(fixed._chains)(seeds.key, seeds.replay)
+    chains = jax.vmap(fixed._chains)(seeds.key, seeds.buffer)
     noise = jax.vmap(lambda key: jax.random.split(key, 6))(seeds.key)
     along = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
 
-    start = (seeds.learner, seeds.sums, seeds.faults)
+    start = (seeds.state, seeds.sums, seeds.faults)
     numbered = (*along, 1 + jnp.arange(6))
-    ours = jax.jit(lambda carry: fixed._round(carry, seeds.replay, jnp.int32(10), numbered))(start)
-    critics = jax.jit(lambda carry, *now: fixed._critics(carry, seeds.replay, jnp.int32(10), *now))
+    ours = jax.jit(lambda carry: fixed._round(carry, seeds.buffer, jnp.int32(10), numbered))(start)
+    critics = jax.jit(lambda carry, *now: fixed._critics(carry, seeds.buffer, jnp.int32(10), *now))
     actors = jax.jit(lambda carry, batch: fixed._actors(carry, batch, jnp.int32(10)))
     theirs = start
     for number in range(6):
@@ -135,7 +135,7 @@ def test_actor_updates_in_fixed_places_are_those_that_are_asked_for(every):
         if (number + 1) % every == 0:
             theirs = actors(theirs, batch)
     assert_array_equal(ours[0].updates, [6, 6])
-    assert not np.array_equal(ours[0].online.agent.fc1.U, seeds.learner.online.agent.fc1.U)
+    assert not np.array_equal(ours[0].online.agent.fc1.U, seeds.state.online.agent.fc1.U)
     for one, other in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
         assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
@@ -163,10 +163,10 @@ def test_a_run_warms_up_on_top_of_its_steps(finished):
     assert steps == [0, 70, 120, 170, 220]
     assert [row["seed"] for row in rows(finished)] == [5, 6] * 5
     state = final_state(finished)
-    assert_array_equal(state["seeds.learner.updates"], [100, 100])  # half an update for each of 200 steps
+    assert_array_equal(state["seeds.state.updates"], [100, 100])  # half an update for each of 200 steps
     assert int(state["updates"]) == 100 and int(state["iteration"]) == 22 and int(state["refreshed"]) == 120
-    assert_array_equal(state["seeds.replay.added"], [220, 220])
-    assert_array_equal(state["seeds.learner.renewed"], [4, 4])  # critics start afresh at 50, 100, 150 and 200
+    assert_array_equal(state["seeds.buffer.added"], [220, 220])
+    assert_array_equal(state["seeds.state.renewed"], [4, 4])  # critics start afresh at 50, 100, 150 and 200
     assert int(state["renewed"]) == 200
     assert all(np.isfinite(value) for row in rows(finished, "train") for value in row.values())
     assert "epsilon" not in rows(finished, "train")[0] and len(rows(finished, "train")) == 8
@@ -233,7 +233,7 @@ def test_a_robot_continues_where_it_stood():
     """Hopper falls early, so episodes begin inside the stretch that is cut; its physics counts in float64."""
     robot = functools.partial(tiny, "fups", task="mamujoco/hopper-3x1", learner__n_step="3")
     whole = advanced(robot(), [60])
-    assert whole["simulator.states"].dtype == np.float64 and whole["seeds.replay.storage.state"].any()
+    assert whole["simulator.states"].dtype == np.float64 and whole["seeds.buffer.storage.state"].any()
     assert same_arrays(whole, advanced(robot(), [30, 40, 60]))
 
 
@@ -242,10 +242,10 @@ def test_a_checkpoint_holds_the_filled_part_of_the_ring():
     trainer = runner.make_trainer(experiment)
     state = trainer.advance(trainer.init(), 20, learn=False)
     held = checkpoint.flatten(trainer.packed(state))
-    assert held["seeds.replay.storage.reward"].shape == (1, 20)
+    assert held["seeds.buffer.storage.reward"].shape == (1, 20)
     assert same_arrays(checkpoint.flatten(checkpoint.unflatten(held, trainer.shapes(), "x")), checkpoint.flatten(state))
-    assert held["simulator.drift"].dtype == np.float32 and trainer.shapes().seeds.replay.storage.reward.size == 120
-    wrong = held | {"seeds.replay.storage.reward": held["seeds.replay.storage.reward"].astype(np.float64)}
+    assert held["simulator.drift"].dtype == np.float32 and trainer.shapes().seeds.buffer.storage.reward.size == 120
+    wrong = held | {"seeds.buffer.storage.reward": held["seeds.buffer.storage.reward"].astype(np.float64)}
     with pytest.raises(Exception, match="does not fit this experiment"):
         checkpoint.unflatten(wrong, trainer.shapes(), "x")
 
@@ -386,12 +386,12 @@ def test_clusters_are_found_in_random_play_and_reach_the_targets():
     trainer = runner.make_trainer(tiny("adaps", sharing__pretraining="10", sharing__ratio="0.3"))
     state = trainer.prepare(trainer.advance(trainer.init(), 30, learn=False))
     agent, target = (jax.tree.map(lambda leaf: leaf[0], nets.agent)
-                     for nets in (state.seeds.learner.online, state.seeds.learner.target))  # fmt: skip
+                     for nets in (state.seeds.state.online, state.seeds.state.target))  # fmt: skip
     assert int(state.prepared) == 1 and sorted(set(agent.clusters.tolist())) == [0, 1]
     assert (~agent.fc1.mask).sum(axis=1).tolist() == [2, 2]  # floor(0.3 * 8) nodes of each cluster are off
     assert_array_equal(target.clusters, agent.clusters)
     assert_array_equal(target.fc1.mask, agent.fc1.mask)
-    check(trainer.learner, state.seeds.learner, agent)
+    check(trainer.learner, state.seeds.state, agent)
 
 
 def test_spectra_are_recorded():

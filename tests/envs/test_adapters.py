@@ -50,7 +50,7 @@ def own_modules(monkeypatch):
 
 @pytest.mark.parametrize("variant", ["10x10-3p-3f", "8x8-2p-2f-coop", "10x10-3p-3f-s2"])
 def test_lbforaging_is_the_package_episode_by_episode(variant: str):
-    env = envs.make_host(f"lbforaging/{variant}")
+    env = envs.make_python(f"lbforaging/{variant}")
     task = make_lbf(variant)
     assert env.spec == replace(task.spec, name=f"lbforaging/{variant}")
     assert envs.describe(f"lbforaging/{variant}") == env.spec
@@ -99,7 +99,7 @@ def test_lbforaging_has_the_registered_settings():
 
 
 def test_an_episode_depends_on_its_seed_and_not_on_the_one_before():
-    env = envs.make_host("lbforaging/5x5-4p-2f")
+    env = envs.make_python("lbforaging/5x5-4p-2f")
     first = env.reset(3)
     for _ in range(20):
         env.step(np.array([1, 2, 3, 4]))
@@ -109,7 +109,7 @@ def test_an_episode_depends_on_its_seed_and_not_on_the_one_before():
 
 
 def test_the_scene_is_drawn_by_the_twin():
-    env = envs.make_host("lbforaging/10x10-3p-3f")
+    env = envs.make_python("lbforaging/10x10-3p-3f")
     env.reset(1)
     env.step(np.array([0, 0, LOAD]))
     scene = env.scene()
@@ -133,7 +133,7 @@ def test_impossible_foraging_is_refused_under_its_own_name(variant: str, hint: s
 def test_a_missing_package_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "lbforaging.foraging", None)
     with pytest.raises(UserError, match=r"pip install 'prism-marl\[lbforaging\]'"):
-        envs.make_host("lbforaging/10x10-3p-3f")
+        envs.make_python("lbforaging/10x10-3p-3f")
     monkeypatch.setitem(sys.modules, "absent_package", None)
     with pytest.raises(UserError, match=r"pip install 'prism-marl\[pettingzoo\]'"):
         envs_base.require("absent_package", "pettingzoo")
@@ -384,9 +384,9 @@ def test_the_example_from_reset_to_result_agrees_with_the_environment():
     trainer = runner.make_trainer(experiment(GAME))
     assert isinstance(trainer, HostTrainer)
     state = jax.jit(trainer.init)()
-    plan, _ = trainer._begin(state.seeds.learner.online.agent, state.seeds.key, state.seeds.steps)
+    plan, _ = trainer._begin(state.seeds.state.online.agent, state.seeds.key, state.seeds.steps)
     episodes, summary, _ = trainer.collect(state)
-    env = envs.make_host(GAME)
+    env = envs.make_python(GAME)
     for place in np.ndindex(2, 2):
         obs = env.reset(int(plan.starts[place]))
         for t in range(4):
@@ -437,4 +437,4 @@ def test_presets_and_families():
     with pytest.raises(UserError, match="lives in Python"):
         envs.make(LBF)
     with pytest.raises(UserError, match="needs no host loop"):
-        envs.make_host("lbf/10x10-3p-3f")
+        envs.make_python("lbf/10x10-3p-3f")

@@ -94,16 +94,16 @@ def installed(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.fixture
 def game(installed):
-    env = envs.make_host(TASK)
+    env = envs.make_python(TASK)
     yield env
     env.close()
 
 
 def test_without_the_package_one_sentence_says_what_to_install_and_what_to_play():
     with pytest.raises(UserError, match=r"pip install git\+https.*smacv2.git; 'skirmish/terran_5_vs_5' needs neither$"):
-        envs.make_host("smacv2/terran_5_vs_5")
+        envs.make_python("smacv2/terran_5_vs_5")
     with pytest.raises(UserError, match="is as published by itself; write 'smacv2/zerg_5_vs_5'"):
-        envs.make_host("smacv2/zerg_5_vs_5-published")
+        envs.make_python("smacv2/zerg_5_vs_5-published")
     with pytest.raises(UserError, match=r"'smacv2/zerg_5_vs5' is not .* did you mean 'zerg_5_vs_5'"):
         envs.describe("smacv2/zerg_5_vs5")
     spec, twin = envs.describe("smacv2/protoss_5_vs_5"), envs.describe("skirmish/protoss_5_vs_5")
@@ -174,13 +174,13 @@ def test_a_game_killed_from_outside_or_too_slow_is_replaced(game: SMACv2, monkey
 
 def test_a_game_that_never_starts_or_has_other_sizes_is_one_sentence(installed, monkeypatch):
     monkeypatch.setenv("STAND_IN_BROKEN", "1")
-    game: Any = envs.make_host(TASK)
+    game: Any = envs.make_python(TASK)
     with pytest.raises(UserError, match=r"in 3 tries \(RuntimeError: no game here\); .*'skirmish/terran_2_vs_2'"):
         game.reset(0)
     game.close()
     monkeypatch.setenv("STAND_IN_AGENTS", "3")
     with pytest.raises(UserError, match="has n_agents 3, not 2; install it as"):
-        envs.make_host(TASK)
+        envs.make_python(TASK)
 
 
 def test_a_game_that_is_always_lost_ends_the_run(game: SMACv2):

@@ -93,7 +93,7 @@ def test_footprint_is_the_size_of_the_arrays_that_are_trained(method: str, capsy
     task, width = "lbf/4x4-2p-1f", 12
     experiment = preset(task, method)
     trainer = make_trainer(experiment.changed(network=Net(width)))
-    agent = jax.eval_shape(trainer.init).seeds.learner.online.agent
+    agent = jax.eval_shape(trainer.init).seeds.state.online.agent
     leaves = jax.tree.leaves(agent)  # every one with the axis of seeds in front
     numbers = sum(math.prod(leaf.shape[1:]) for leaf in leaves)
     counted = footprint(jax.eval_shape(trainer.learner.agent, jax.random.key(0)))
