@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from prism_marl import envs
-from prism_marl.collect.host_episodes import HostRollout
+from prism_marl.collect.host_episodes import HostEpisodes
 from prism_marl.envs.base import Concurrent
 from prism_marl.envs.python import smacv2
+from prism_marl.envs.python.rows import Games, PythonRows
 from prism_marl.envs.python.smacv2 import SMACv2
 from prism_marl.envs.python.smacv2_game import configuration
 from prism_marl.errors import UserError
@@ -216,11 +217,25 @@ def test_all_games_are_told_what_to_do_before_the_first_is_waited_for():
             obs = smacv2.observation(np.zeros((2, 34)), np.ones((2, 8), bool), np.zeros(42))
             return smacv2.outcome(obs, 0.0, terminated=True, truncated=False, metrics=metrics)
 
-    hosts: Any = [Fake("a"), Fake("b")]
-    assert isinstance(hosts[0], Concurrent)
-    learner = QMix(last_action=True).learner(method("fups_id")(), envs.describe(TASK), 4)
-    HostRollout(hosts, learner, np.array([[1, 2]]), 2).step(np.zeros((1, 2, 2), int))
+    games: list[Any] = [Fake("a"), Fake("b")]
+    assert isinstance(games[0], Concurrent)
+    names = iter(games)
+    rows = PythonRows(Games(lambda: next(names)), 2)
+    learner = QMix(last_action=True).learner(method("fups_id")(), envs.describe(TASK), width=4)
+    HostEpisodes(rows, np.array([[1, 2]]), 2, learner.template()).step(np.zeros((1, 2, 2), int))
     assert calls == ["begin a", "begin b", "reset a", "reset b", "go a", "go b", "step a", "step b"]
+
+
+def test_rows_of_it_go_on_with_new_episodes_because_its_dice_cannot_be_replayed(installed):
+    rows = envs.make_rows(TASK, 2)
+    assert isinstance(rows, PythonRows) and not rows.replayable
+    rows.reset(np.arange(2), np.array([3, 4]))
+    seen = rows.observe().local
+    rows.step(np.array([[STOP, 0], [STOP, 0]]))
+    held = rows.snapshot()
+    rows.restore(held)
+    np.testing.assert_array_equal(rows.observe().local, seen)  # the first observation, and no action played
+    rows.close()
 
 
 def test_the_host_loop_trains_on_it(installed, tmp_path: Path):
