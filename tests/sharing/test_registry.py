@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from prism_marl import cli
+from prism_marl.buffers.ring import Ring
 from prism_marl.experiment.experiment import Net
 from prism_marl.experiment.presets import preset
-from prism_marl.buffers.ring import Ring
 from prism_marl.learners import QMix, QMixLearner
 from prism_marl.learners.base import Trajectory
 from prism_marl.learners.value import ValueState
