@@ -308,7 +308,7 @@ def test_random_play_asks_no_network():
     learner, obs = make(), observation(5_000)
     agent = learner.build_agent(jax.random.key(1))
     memory = learner.memory(agent, 5_000)
-    act = jax.jit(lambda memory, obs: learner.act(None, memory, obs, jax.random.key(9), jnp.int32(0), "random"))
+    act = jax.jit(lambda memory, obs: learner.act(agent, memory, obs, jax.random.key(9), jnp.int32(0), "random"))
     after, action, _ = act(memory, obs)
     assert (after.hidden == memory.hidden).all() and (after.last_action == action).all()
     here = np.asarray(obs.avail).all(-1)
