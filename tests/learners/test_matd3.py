@@ -54,7 +54,7 @@ def batch_of(seed: int = 0, spec: EnvSpec = SPEC) -> Batch:
 def started(learner: MATD3Learner):
     """Targets that differ from the online networks, masks (if any) that differ between agents, and singular vectors
     (if any) that are not orthonormal, so that no gradient is mere rounding."""
-    state = learner.init(jax.random.key(0))  # not compiled: most of its small programs serve all methods
+    state = learner.init(jax.random.key(2))  # not compiled: most of its small programs serve all methods
     rng = np.random.default_rng(1)
 
     def drawn(path, leaf):
