@@ -58,8 +58,8 @@ def when(state: Any) -> dict[str, list[int]]:
 def test_the_first_time_stays_and_what_was_given_comes_before_what_was_made_of_it():
     told = log.empty_log(["loss", "grad_norm"]).check({"reward": jnp.asarray(True)}, jnp.int32(3))
     assert finite.first_fault({term: np.asarray([step]) for term, step in told.faults.items()}) is None
-    told = told.add({"loss": jnp.inf, "grad_norm": jnp.nan}, jnp.int32(5))
-    told = told.add({"loss": jnp.nan, "grad_norm": 1.0}, jnp.int32(6))
+    told = told.add({"loss": jnp.asarray(jnp.inf), "grad_norm": jnp.asarray(jnp.nan)}, jnp.int32(5))
+    told = told.add({"loss": jnp.asarray(jnp.nan), "grad_norm": jnp.ones(())}, jnp.int32(6))
     counters = told.check({"observation": jnp.asarray(False)}, jnp.int32(5)).faults
     both = {term: np.asarray([log.NEVER, step]) for term, step in counters.items()}
     assert finite.first_fault(both) == (1, 5, ["observation"], 1)
