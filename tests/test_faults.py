@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -16,19 +17,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from prism_marl.training.vector_learning import Learning
 
-from prism_marl.collect.host_episodes import HostRollout
+from prism_marl.collect.host import OWN
+from prism_marl.collect.host_episodes import HostEpisodes
 from prism_marl.envs import registry
 from prism_marl.envs.python.base import observation, outcome
+from prism_marl.envs.python.rows import Games, PythonRows
 from prism_marl.envs.roles import make_roles
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
+from prism_marl.learners import log
+from prism_marl.learners.base import Clock
 from prism_marl.runs import checkpoint, machine, runner
+from prism_marl.runs import folder as run_folder
 from prism_marl.training import finite
-from prism_marl.training.trainer import Trainer
+from prism_marl.training.build import make_trainer
 from prism_marl.types import EnvSpec, Observation, Step
-from tiny import same_arrays, small
+from tiny import same_arrays, small, trainer_of
 
 
 def poisoned(tree: Any, seed: int) -> Any:
@@ -43,28 +48,27 @@ def of_seed(state: Any, seed: int) -> dict[str, np.ndarray]:
 
 def when(state: Any) -> dict[str, list[int]]:
     """Terms that failed, with the steps of all seeds."""
-    found = {term: np.asarray(steps).tolist() for term, steps in state.faults.items()}
-    return {term: steps for term, steps in found.items() if any(step != finite.NEVER for step in steps)}
+    found = {term: np.asarray(steps).tolist() for term, steps in state.log.faults.items()}
+    return {term: steps for term, steps in found.items() if any(step != log.NEVER for step in steps)}
 
 
 # Counters.
 
 
 def test_the_first_time_stays_and_what_was_given_comes_before_what_was_made_of_it():
-    counters = finite.no_faults(["loss", "grad_norm"])
-    counters = finite.record_faults(counters, {"reward": jnp.asarray(True)}, jnp.int32(3))
-    assert finite.first_fault({term: np.asarray([step]) for term, step in counters.items()}) is None
-    counters = finite.record_values(counters, {"loss": jnp.inf, "grad_norm": jnp.nan}, jnp.int32(5))
-    counters = finite.record_values(counters, {"loss": jnp.nan, "grad_norm": 1.0}, jnp.int32(6))
-    counters = finite.record_faults(counters, {"observation": jnp.asarray(False)}, jnp.int32(5))
-    both = {term: np.asarray([finite.NEVER, step]) for term, step in counters.items()}
+    told = log.empty_log(["loss", "grad_norm"]).check({"reward": jnp.asarray(True)}, jnp.int32(3))
+    assert finite.first_fault({term: np.asarray([step]) for term, step in told.faults.items()}) is None
+    told = told.add({"loss": jnp.asarray(jnp.inf), "grad_norm": jnp.asarray(jnp.nan)}, jnp.int32(5))
+    told = told.add({"loss": jnp.asarray(jnp.nan), "grad_norm": jnp.ones(())}, jnp.int32(6))
+    counters = told.check({"observation": jnp.asarray(False)}, jnp.int32(5)).faults
+    both = {term: np.asarray([log.NEVER, step]) for term, step in counters.items()}
     assert finite.first_fault(both) == (1, 5, ["observation"], 1)
     both["observation"][1] = 6
     assert finite.first_fault(both) == (1, 5, ["loss", "grad_norm"], 1)
     both["loss"][0] = 9
     assert finite.first_fault(both) == (0, 9, ["loss"], 2)
-    assert not finite.all_finite({"a": jnp.ones(3), "b": jnp.asarray([1.0, -jnp.inf])})
-    assert finite.all_finite({"a": jnp.ones(3), "n": jnp.arange(2), "empty": jnp.zeros((0, 2))})
+    assert not log.all_finite({"a": jnp.ones(3), "b": jnp.asarray([1.0, -jnp.inf])})
+    assert log.all_finite({"a": jnp.ones(3), "n": jnp.arange(2), "empty": jnp.zeros((0, 2))})
 
 
 def test_the_sentence_names_seed_step_term_and_remedy():
@@ -82,11 +86,11 @@ def test_the_sentence_names_seed_step_term_and_remedy():
 
 
 def test_weights_are_looked_at_before_they_are_saved():
-    held = {"seeds.steps": np.array([7, 8]), "seeds.learner.a.b": np.ones((2, 3)), "seeds.replay.x": np.array([np.nan])}
+    held = {"seeds.steps": np.array([7, 8]), "seeds.state.a.b": np.ones((2, 3)), "seeds.buffer.x": np.array([np.nan])}
     assert finite.broken_weights(held) is None
-    held["seeds.learner.a.b"][1, 2] = np.inf
+    held["seeds.state.a.b"][1, 2] = np.inf
     assert finite.broken_weights(held) == (1, 8, ["a.b"], 1)
-    held["seeds.learner.c"] = np.array([np.nan, np.nan])
+    held["seeds.state.c"] = np.array([np.nan, np.nan])
     assert finite.broken_weights(held) == (0, 7, ["c"], 2)
 
 
@@ -112,58 +116,77 @@ class Treacherous:
 
 def test_what_befalls_one_seed_is_named_and_leaves_the_other_alone():
     experiment = small("roles/2", "fups", run__seeds="2")
-    trainer = Trainer(experiment, Treacherous())
+    trainer = trainer_of(experiment, Treacherous())
     program = jax.jit(lambda state: trainer.advance(state, jnp.int32(12), learn=True))
     start = jax.jit(trainer.init)()
 
     def played(state, *numbers: int):
         keys = jax.vmap(jax.random.key)(jnp.asarray(numbers, jnp.uint32))
-        return program(eqx.tree_at(lambda s: s.seeds.key, state, keys))
+        return program(eqx.tree_at(lambda s: s.seeds.state.key, state, keys))
 
-    first = {n: finite.first_fault(jax.device_get(played(start, n, n).seeds.faults)) for n in range(100, 112)}
+    first = {n: finite.first_fault(jax.device_get(played(start, n, n).seeds.log.faults)) for n in range(100, 112)}
     safe = next(number for number, fault in first.items() if fault is None)
     assert {fault.terms[0] for fault in first.values() if fault} == {"observation", "reward"}
     alone = of_seed(played(start, safe, safe), 0)
     for number, fault in first.items():
         state = played(start, safe, number)
-        found = finite.first_fault(jax.device_get(state.seeds.faults))
+        found = finite.first_fault(jax.device_get(state.seeds.log.faults))
         assert found == (fault and fault._replace(seed=1, seeds=1)) and (fault is None or fault.step in range(2, 13, 2))
         assert same_arrays(of_seed(state, 0), alone)
 
-    broken = eqx.tree_at(lambda s: s.seeds.learner.online, start, poisoned(start.seeds.learner.online, 1))
+    broken = eqx.tree_at(lambda s: s.seeds.state.online, start, poisoned(start.seeds.state.online, 1))
     state = played(broken, safe, safe)
     assert {"loss", "grad_norm"} <= when(state.seeds).keys()
-    assert finite.first_fault(jax.device_get(state.seeds.faults))[:2] == (1, 4)  # the first batch has four episodes
+    assert finite.first_fault(jax.device_get(state.seeds.log.faults))[:2] == (1, 4)  # the first batch has four episodes
     assert same_arrays(of_seed(state, 0), alone)
 
 
 # MATD3: again one program, and what it is given decides.
 
 
-def test_matd3_names_what_befalls_one_seed_and_leaves_the_other_alone():
-    learning = Learning(runner.make_trainer(reaching()).learner, envs=2)
-    start = jax.jit(learning.init)(jnp.arange(2, dtype=jnp.uint32))
-    counters = tuple(jnp.zeros((), jnp.int32) for _ in range(4))
-    rng = np.random.default_rng(0)
-    block = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape).astype(leaf.dtype)), learning.block(2))
-    start, counters = jax.jit(learning.store)(start, counters, block)
-    learn = jax.jit(learning.learn)
+class Spoilt:
+    """Rows of which one, of the second seed, gives a number that is not finite in its third step."""
 
-    clean, _, _ = learn(start, counters, block)
+    def __init__(self, env: Any, term: str):
+        self.spec, self.number, self.env, self.term, self.clock = env.spec, env.number, env, term, 0
+        self.reset, self.observe = env.reset, env.observe
+
+    def step(self, action: np.ndarray) -> Step:
+        step, self.clock = self.env.step(action), self.clock + 1
+        if self.clock == 3 and self.term == "reward":
+            step.reward[3] = np.nan
+        if self.clock == 3 and self.term == "observation":
+            step.obs.state[3, 0] = -np.inf
+        return step
+
+
+def test_matd3_names_what_befalls_one_seed_and_leaves_the_other_alone():
+    trainer = make_trainer(reaching().with_option("run.seeds", "2"))
+    start = trainer.advance(trainer.init(), 10, learn=False)
+    policy, env = trainer._playing_policy(start), trainer.collector.env
+    learn = jax.jit(functools.partial(trainer.absorb, learn=True))
+
+    def collected(term: str):
+        trainer.collector._pool[OWN] = Spoilt(env, term)
+        env.restore(start.snapshot)
+        clock: Any = Clock(np.int32(1), np.int32(0), ())
+        return trainer.collector.collect(trainer.learner, policy, (), None, None, clock, "explore")
+
+    clean, _ = learn(start.seeds, start.clock, *collected("nothing"))
     assert when(clean) == {}
     whole = {name: value[0] for name, value in checkpoint.flatten(clean).items()}
+    state = start.seeds.state
     cases = {
-        "reward": (start, block._replace(reward=block.reward.at[1, 3].set(jnp.nan))),
-        "observation": (start, block._replace(next_state=block.next_state.at[1, 0].set(-jnp.inf))),
-        "gradient": (eqx.tree_at(lambda s: s.learner.actor_optimiser, start,
-                                 poisoned(start.learner.actor_optimiser, 1)), block),
-        "critic_loss": (eqx.tree_at(lambda s: s.learner.target, start, poisoned(start.learner.target, 1)), block),
-    }  # fmt: skip
+        "reward": start.seeds,
+        "observation": start.seeds,
+        "gradient": eqx.tree_at(lambda s: s.state.actor_optimiser, start.seeds, poisoned(state.actor_optimiser, 1)),
+        "critic_loss": eqx.tree_at(lambda s: s.state.target, start.seeds, poisoned(state.target, 1)),
+    }
     for term, given in cases.items():
-        seeds, _, _ = learn(given[0], counters, given[1])
-        fault = finite.first_fault(jax.device_get(seeds.faults))
+        seeds, _ = learn(given, start.clock, *collected(term))
+        fault = finite.first_fault(jax.device_get(seeds.log.faults))
         assert fault[:2] == (1, 20) and term in fault.terms
-        assert term not in finite.GIVEN or fault.terms == [term]
+        assert term not in log.GIVEN or fault.terms == [term]
         assert same_arrays({name: value[0] for name, value in checkpoint.flatten(seeds).items()}, whole)
 
 
@@ -220,7 +243,7 @@ class Mine:
 
 
 def test_a_python_environment_that_gives_nonsense_ends_the_run_with_the_seed_and_the_step(tmp_path, monkeypatch):
-    family = registry.Family("mine/<x>", (), "for tests", lambda variant: Mine(), host=True)
+    family = registry.Family("mine/<x>", (), "for tests", python=lambda variant: Mine())
     monkeypatch.setitem(registry._FAMILIES, "mine", family)
     monkeypatch.setattr(Mine, "built", -1)  # the first is asked for its sizes only
     sizes = {"run__seeds": "2", "run__seed": "7", "run__steps": "200", "run__eval_every": "100"}
@@ -230,24 +253,25 @@ def test_a_python_environment_that_gives_nonsense_ends_the_run_with_the_seed_and
         runner.run(experiment, folder)
     assert error.value.code == 1 and "\n" not in str(error.value) and not (folder / "done").exists()
     like = runner.make_trainer(experiment).shapes()
-    state, notes, _ = checkpoint.load_newest(folder / "checkpoints", like, folder.owner(folder))
+    state, notes, _ = checkpoint.load_newest(folder / "checkpoints", like, run_folder.owner(folder))
     assert notes["evaluation"] == 1 and state.seeds.steps.tolist() == [0, 0]
-    assert finite.first_fault(jax.device_get(state.seeds.faults)) is None
+    assert finite.first_fault(jax.device_get(state.seeds.log.faults)) is None
 
 
-@pytest.mark.parametrize("term", finite.GIVEN)
+@pytest.mark.parametrize("term", log.GIVEN)
 def test_what_a_python_environment_gives_is_looked_at_before_it_is_rounded(monkeypatch, term):
     monkeypatch.setattr(Mine, "built", 0)
     monkeypatch.setattr(Mine, "term", term)
-    hosts: Any = [Mine() for _ in range(4)]
-    hosts[3].plays = 5
-    learner = small("roles/2", "fups").learner.learner(small("roles/2", "fups").sharing, Mine.spec, 8)
-    rollout = HostRollout(hosts, learner, np.arange(4).reshape(2, 2), 2)
-    while rollout.alive.any():
-        rollout.step(np.zeros((2, 2, 2), np.int32))
-    sound = rollout.result()[1].sound
-    assert {name: fine.tolist() for name, fine in sound.items()} == {
-        name: [[True, True], [True, name != term]] for name in finite.GIVEN
+    games: Any = [Mine() for _ in range(4)]
+    games[3].plays = 5
+    learner = make_trainer(small("roles/2", "fups")).learner
+    names = iter(games)
+    template = dataclasses.replace(learner, spec=Mine.spec).template()
+    episodes = HostEpisodes(PythonRows(Games(lambda: next(names)), 4), np.arange(4).reshape(2, 2), 2, template)
+    while episodes.alive.any():
+        episodes.step(np.zeros((2, 2, 2), np.int32))
+    assert {name: fine.tolist() for name, fine in episodes.finite.items()} == {
+        name: [[True, True], [True, name != term]] for name in log.GIVEN
     }
 
 
@@ -291,21 +315,21 @@ def test_a_run_goes_on_in_the_precision_it_was_begun_with(tmp_path, monkeypatch)
     ):
         folder = tmp_path / began
         with jax.default_matmul_precision({"tf32": "tensorfloat32"}.get(began, "highest")):
-            folder.write_config(experiment, folder)
-            folder.write_config(experiment, folder)
+            run_folder.write_config(experiment, folder)
+            run_folder.write_config(experiment, folder)
         assert json.loads((folder / "machine.json").read_text())["products"] == began
         with jax.default_matmul_precision(now), pytest.raises(UserError, match=remedy):
-            folder.write_config(experiment, folder)
+            run_folder.write_config(experiment, folder)
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")  # which has one precision only, and goes on
-    folder.write_config(experiment, tmp_path / "tf32")
+    run_folder.write_config(experiment, tmp_path / "tf32")
 
 
 WATCHED = """
 import os, sys
 import jax
 from jax._src import xla_bridge
-from prism_marl import machine
-from prism_marl.commands import train
+from prism_marl.cli import train
+from prism_marl.runs import machine
 def experiment(*arguments):
     assert not xla_bridge.backends_are_initialized()
     found = machine.describe_machine()

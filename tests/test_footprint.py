@@ -1,5 +1,6 @@
 """The published counts, cell by cell, and the tools built on counting."""
 
+import functools
 import math
 
 import jax
@@ -7,11 +8,12 @@ import pytest
 
 from prism_marl.envs import describe
 from prism_marl.experiment.presets import method_settings
-from prism_marl.networks import MlpActor, RecurrentAgent, agent_shapes, build_agent
+from prism_marl.networks import MlpActor, RecurrentAgent, build_agent
 from prism_marl.paper import budgets
 from prism_marl.paper.scaling import AGENTS, STUDIED, Point, scaling_figure, scaling_study, write_figure
-from prism_marl.sharing import METHODS, FuPS, Kaleidoscope, NoPS, Prism
+from prism_marl.sharing import METHODS, FuPS, Kaleidoscope, NoPS, Prism, Sharing
 from prism_marl.sharing.footprint import footprint
+from prism_marl.types import EnvSpec
 
 TABLES = budgets.published()
 BUDGET_CELLS = budgets.budget_cells(TABLES)
@@ -40,10 +42,16 @@ def test_overhead_ratio_is_met_to_four_decimals(cell):
     assert f"{cell.ours:.4f}" == f"{cell.paper:.4f}"
 
 
+def agent_shapes(spec: EnvSpec, sharing: Sharing, width: int) -> RecurrentAgent | MlpActor:
+    """The network without its numbers."""
+    build = functools.partial(build_agent, spec, sharing, width=width, last_action=False)
+    return jax.eval_shape(lambda key: build(key=key), jax.random.key(0))
+
+
 @pytest.mark.parametrize("task", [LBF, ANT])
 @pytest.mark.parametrize("method", METHODS)
 def test_footprint_counts_every_leaf_once(method, task):
-    shapes = agent_shapes(describe(task), method_settings(task, method), width=16, last_action=False)
+    shapes = agent_shapes(describe(task), method_settings(task, method), 16)
     leaves = jax.tree.leaves(shapes)
     size = footprint(shapes)
     assert size.shared + size.private == size.parameters == sum(math.prod(leaf.shape) for leaf in leaves)
@@ -55,13 +63,13 @@ def test_footprint_counts_every_leaf_once(method, task):
 def test_shapes_are_those_of_the_built_network(method):
     settings = method_settings(ANT, method)
     built = build_agent(describe(ANT), settings, width=8, last_action=False, key=jax.random.key(0))
-    assert footprint(built) == footprint(agent_shapes(describe(ANT), settings, width=8, last_action=False))
+    assert footprint(built) == footprint(agent_shapes(describe(ANT), settings, 8))
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(built))
 
 
 def test_actions_decide_the_architecture():
-    assert isinstance(agent_shapes(describe(LBF), FuPS(), width=8, last_action=False), RecurrentAgent)
-    assert isinstance(agent_shapes(describe(ANT), FuPS(), width=8, last_action=False), MlpActor)
+    assert isinstance(agent_shapes(describe(LBF), FuPS(), 8), RecurrentAgent)
+    assert isinstance(agent_shapes(describe(ANT), FuPS(), 8), MlpActor)
 
 
 def test_shared_and_private_parts_by_hand():

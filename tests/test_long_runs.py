@@ -12,6 +12,7 @@ import pytest
 
 from prism_marl.errors import UserError
 from prism_marl.runs import runner
+from prism_marl.training.state import packed
 from tiny import small
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -40,14 +41,14 @@ def test_checkpoints_of_a_buffer_that_fills_share_their_programs():
         compiled.extend([event] * ("backend_compile" in event))
 
     state = trainer.init()  # also the first thing that anybody asks of this trainer
-    storage = [np.arange(leaf.size).reshape(leaf.shape) % 100 for leaf in jax.tree.leaves(state.seeds.replay.storage)]
-    structure = jax.tree.structure(state.seeds.replay.storage)
-    state = eqx.tree_at(lambda s: s.seeds.replay.storage, state, structure.unflatten(map(jnp.asarray, storage)))
+    storage = [np.arange(leaf.size).reshape(leaf.shape) % 100 for leaf in jax.tree.leaves(state.seeds.buffer.storage)]
+    structure = jax.tree.structure(state.seeds.buffer.storage)
+    state = eqx.tree_at(lambda s: s.seeds.buffer.storage, state, structure.unflatten(map(jnp.asarray, storage)))
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         for filled in (1, 2, 7, 48, 49, 50, 60, 0):
-            begun = eqx.tree_at(lambda s: s.seeds.replay.added, state, jnp.asarray([filled // 2, filled]))
-            for part, whole in zip(jax.tree.leaves(trainer.packed(begun).seeds.replay.storage), storage, strict=True):
+            begun = eqx.tree_at(lambda s: s.seeds.buffer.added, state, jnp.asarray([filled // 2, filled]))
+            for part, whole in zip(jax.tree.leaves(packed(begun).seeds.buffer.storage), storage, strict=True):
                 np.testing.assert_array_equal(part, whole[:, :filled])
             if filled == 1:
                 assert compiled, "nobody would notice"

@@ -16,9 +16,10 @@ import shutil
 import sys
 from pathlib import Path
 import jax
-from prism_marl import checkpoint, programs, runner
-from prism_marl.run_folder import load_experiment
-from prism_marl.sinks import Quiet
+from prism_marl.monitor import Quiet
+from prism_marl.runs import checkpoint, runner
+from prism_marl.runs.folder import load_experiment
+from prism_marl.training import programs
 
 class Notes(Quiet):
     def note(self, text):

@@ -280,7 +280,7 @@ def test_a_task_that_cannot_run_here_is_one_line(tmp_path, capsys, monkeypatch):
         raise UserError(f"task: '{task}' is not here")
 
     plan.why_not.cache_clear()
-    monkeypatch.setattr("prism_marl.envs.make_host", absent)
+    monkeypatch.setattr("prism_marl.envs.make_python", absent)
     command = ["reproduce", "fig-smacv2", "--scale", "smoke", "--real", "--out", str(tmp_path)]
     assert main(command) == 1
     said = capsys.readouterr()

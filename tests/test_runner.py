@@ -18,10 +18,10 @@ import pytest
 
 from prism_marl.errors import UserError
 from prism_marl.experiment import config
+from prism_marl.learners.value import ValueLearner
 from prism_marl.monitor import Quiet
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs import folder as run_folder
-from prism_marl.training.trainer import Trainer
 from tiny import final_state, foraging, record, same_arrays, small
 
 
@@ -51,7 +51,7 @@ def test_a_finished_run_holds_what_it_should(trained):
     assert len(checkpoint.paths(trained / "checkpoints")) == checkpoint.KEEP
     timing = [json.loads(line) for line in (trained / "timing.jsonl").read_text().splitlines()]
     assert all(row["steps_per_second"] > 0 for row in timing)
-    updates = final_state(trained)["seeds.learner.updates"]
+    updates = final_state(trained)["seeds.state.updates"]
     assert updates.tolist() == updates.tolist()[:1] * 2 and updates[0] > 40
 
 
@@ -144,9 +144,9 @@ def test_a_folder_belongs_to_one_experiment(trained, tmp_path, monkeypatch, chan
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(tmp_path, monkeypatch):
     experiment = foraging()
-    needed = runner.make_trainer(experiment).replay_bytes()
+    needed = runner.make_trainer(experiment).buffer_bytes()
     like = jax.eval_shape(runner.make_trainer(experiment).init)
-    assert needed == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like.seeds.replay.storage))
+    assert needed == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like.seeds.buffer))
 
     def never(*arguments):
         raise AssertionError("allocated")
@@ -174,7 +174,7 @@ def test_nonsense_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
     like = runner.make_trainer(experiment).shapes()
     state, notes, complaints = checkpoint.load_newest(folder / "checkpoints", like, run_folder.owner(folder))
     assert complaints == [] and notes["evaluation"] == 1
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.seeds.learner.online))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.seeds.state.online))
 
 
 @pytest.mark.parametrize(("envs", "updates"), [("1", 15), ("8", 16)])
@@ -182,15 +182,16 @@ def test_more_environments_keep_the_ratio_of_updates_to_episodes(monkeypatch, en
     """One update for every 4 episodes, once there are 8: sixty-four episodes of one step pay for 15 or 16."""
     experiment = small("roles/2", "fups", run__envs=envs, learner__episodes_per_update="4", learner__batch="8")
 
-    def counted(self, changing, replay, steps, updates):
-        state, *rest = changing
-        return eqx.tree_at(lambda state: state.updates, state, state.updates + updates), *rest
+    def counted(self, state, batch, step, *, axis=None):
+        return eqx.tree_at(lambda state: state.updates, state, state.updates + 1), {"loss": jnp.ones(())}
 
-    monkeypatch.setattr(Trainer, "_train", counted)  # only the count matters here, and it compiles at once
+    monkeypatch.setattr(ValueLearner, "improve", counted)  # only the count matters here, and it compiles at once
     trainer = runner.make_trainer(experiment)
     state = jax.jit(lambda: trainer.advance(trainer.init(), jnp.int32(64), learn=True))()
-    assert int(state.seeds.steps[0]) == 64 == int(state.seeds.replay.added[0])
-    assert state.seeds.learner.updates.tolist() == [updates]
+    assert int(state.seeds.steps[0]) == 64 == int(state.seeds.buffer.added[0])
+    assert (
+        state.seeds.state.updates.tolist() == [updates] == [int(state.clock.summed)] == [state.seeds.log.sums["loss"]]
+    )
 
 
 def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):

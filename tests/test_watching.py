@@ -19,8 +19,10 @@ from prism_marl.experiment.presets import preset
 from prism_marl.reports.page import render_page
 from prism_marl.reports.page_data import load_study, page_data
 from prism_marl.runs import checkpoint, runner
+from prism_marl.runs import folder as run_folder
 from prism_marl.runs.run_files import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
 from prism_marl.scene import Scene, Shape
+from prism_marl.training.state import packed
 from tiny import small
 
 SMALL = {
@@ -60,11 +62,11 @@ def begun(experiment: Experiment, folder: Path) -> Path:
     (folder / "config.json").write_text(experiment.to_json())
     trainer = runner.make_trainer(experiment)
     state = trainer.init()
-    with contextlib.closing(checkpoint.Writer(folder / "checkpoints", folder.owner(folder))) as writer:
-        writer.save(0, checkpoint.flatten(trainer.packed(state)), {})
+    with contextlib.closing(checkpoint.Writer(folder / "checkpoints", run_folder.owner(folder))) as writer:
+        writer.save(0, checkpoint.flatten(packed(state)), {})
     scenes, total = trainer.watch(state, seed=0, number=0)
     if scenes:
-        folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
+        run_folder.write_replay(folder, "seed-0", "greedy episode", total, scenes)
     return folder
 
 
@@ -135,7 +137,7 @@ def test_the_camera_films_what_the_drawing_shows(loaded, tmp_path, monkeypatch, 
     scenes, total = trainer.watch(state, seed=0, number=0)
     assert f"return {total:.3f} in {len(scenes) - 1} steps" in capsys.readouterr().out
     assert [int(one["clock"][0]) for one in seen[0]] == list(range(len(scenes)))
-    env = trainer.pool[1]
+    env = trainer.collector.shared(1)
     for snapshot, scene in zip(seen[0], scenes, strict=True):
         env.restore(snapshot)
         assert env.scene(0) == scene

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from prism_marl.collect.compiled import CompiledCollector
+from prism_marl.envs.base import JaxEnv
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.runs import checkpoint
+from prism_marl.training.trainer import Trainer
 
 SMALL = {
     "network.width": "8",
@@ -79,3 +82,11 @@ def same_arrays(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> boo
     return one.keys() == other.keys() and all(
         one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
     )
+
+
+def trainer_of(experiment: Experiment, env: JaxEnv) -> Trainer:
+    """A trainer of an environment that is no registered task."""
+    run = experiment.run
+    sizes = {"width": experiment.network.width, "rows": run.envs, "steps": run.steps}
+    learner = experiment.learner.learner(experiment.sharing, env.spec, **sizes)
+    return Trainer(experiment, learner, CompiledCollector(env, run.seed, run.seeds, run.envs))

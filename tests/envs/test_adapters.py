@@ -12,14 +12,17 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
 from lbforaging.foraging import ForagingEnv
 from pettingzoo import ParallelEnv
-from prism_marl.training.host_trainer import HostTrainer
 
 from prism_marl import envs
+from prism_marl.collect import host
+from prism_marl.collect.base import evaluation_key
+from prism_marl.collect.host import HostCollector
 from prism_marl.envs import base as envs_base
 from prism_marl.envs.lbf import HORIZON, LOAD, make_lbf
 from prism_marl.envs.python.lbforaging import arguments
@@ -31,6 +34,9 @@ from prism_marl.learners import QMix
 from prism_marl.monitor import Quiet
 from prism_marl.runs import runner
 from prism_marl.sharing import method
+from prism_marl.training.build import make_trainer
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LBF = "lbforaging/6x6-2p-1f"
@@ -50,7 +56,7 @@ def own_modules(monkeypatch):
 
 @pytest.mark.parametrize("variant", ["10x10-3p-3f", "8x8-2p-2f-coop", "10x10-3p-3f-s2"])
 def test_lbforaging_is_the_package_episode_by_episode(variant: str):
-    env = envs.make_host(f"lbforaging/{variant}")
+    env = envs.make_python(f"lbforaging/{variant}")
     task = make_lbf(variant)
     assert env.spec == replace(task.spec, name=f"lbforaging/{variant}")
     assert envs.describe(f"lbforaging/{variant}") == env.spec
@@ -99,7 +105,7 @@ def test_lbforaging_has_the_registered_settings():
 
 
 def test_an_episode_depends_on_its_seed_and_not_on_the_one_before():
-    env = envs.make_host("lbforaging/5x5-4p-2f")
+    env = envs.make_python("lbforaging/5x5-4p-2f")
     first = env.reset(3)
     for _ in range(20):
         env.step(np.array([1, 2, 3, 4]))
@@ -109,7 +115,7 @@ def test_an_episode_depends_on_its_seed_and_not_on_the_one_before():
 
 
 def test_the_scene_is_drawn_by_the_twin():
-    env = envs.make_host("lbforaging/10x10-3p-3f")
+    env = envs.make_python("lbforaging/10x10-3p-3f")
     env.reset(1)
     env.step(np.array([0, 0, LOAD]))
     scene = env.scene()
@@ -133,7 +139,7 @@ def test_impossible_foraging_is_refused_under_its_own_name(variant: str, hint: s
 def test_a_missing_package_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "lbforaging.foraging", None)
     with pytest.raises(UserError, match=r"pip install 'prism-marl\[lbforaging\]'"):
-        envs.make_host("lbforaging/10x10-3p-3f")
+        envs.make_python("lbforaging/10x10-3p-3f")
     monkeypatch.setitem(sys.modules, "absent_package", None)
     with pytest.raises(UserError, match=r"pip install 'prism-marl\[pettingzoo\]'"):
         envs_base.require("absent_package", "pettingzoo")
@@ -345,60 +351,93 @@ def trained(folder: Path) -> dict[str, list[dict[str, float]]]:
     }
 
 
+def collected(trainer: Trainer, state: TrainState) -> tuple[Any, Any]:
+    """One collection with exploration, from the state's own keys."""
+    given = (state.seeds, state.clock, int(state.clock.iteration), None, "explore")
+    _, batch, summary = trainer._collect_on_host(*given)
+    return batch, summary
+
+
 @pytest.mark.parametrize("limit_ends", [True, False])
 def test_collected_episodes_keep_the_promises_of_the_compiled_loop(limit_ends: bool):
     settings = experiment(LBF, time_limit_ends=limit_ends).changed(run=Run(seeds=2, envs=8, eval_episodes=3))
-    trainer = runner.make_trainer(settings)
-    assert isinstance(trainer, HostTrainer)
-    state = jax.jit(trainer.init)()
-    episodes, summary, _ = trainer.collect(state)
-    shapes = trainer.learner.empty_episode()
-    for leaf, shape in zip(episodes, shapes, strict=True):
-        assert (leaf.shape[2:], leaf.dtype) == (shape.shape, shape.dtype)
+    trainer = make_trainer(settings)
+    assert isinstance(trainer.collector, HostCollector) and not trainer.collector.compiled
+    state = trainer.init()
+    batch, summary = collected(trainer, state)
+    for leaf, shape in zip(*map(jax.tree.leaves, (batch, trainer.learner.template())), strict=True):
+        assert (leaf.shape, leaf.dtype) == ((2, shape.shape[0], 8, *shape.shape[1:]), shape.dtype)
+    episodes = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage  # as they are kept: [n, b, t, ...]
     valid, ended = np.asarray(episodes.valid), np.asarray(episodes.terminated)
     assert valid.shape == (2, 8, HORIZON) and valid[..., 0].all()
     assert (np.diff(valid.astype(int), axis=-1) <= 0).all()  # once over, always over
     length = valid.sum(axis=-1)
-    np.testing.assert_array_equal(length, summary.length)
+    np.testing.assert_array_equal(length.sum(axis=1), summary.steps)
     assert length.min() < HORIZON  # some episodes end early with so little food: otherwise the test says little
     assert not ended[~valid].any() and not np.asarray(episodes.reward)[~valid].any()
-    last = np.take_along_axis(ended, length[..., None] - 1, axis=-1)[..., 0]
-    np.testing.assert_array_equal(last, np.ones_like(last) if limit_ends else summary.metrics["collected"] == 1)
-    assert ended.sum() == last.sum()
-    local = np.asarray(episodes.local)
+    local, last = np.asarray(episodes.obs.local), np.arange(HORIZON + 1) == length[..., None]
+    cleared = (local[last][..., 2] == 0).all(axis=-1).reshape(2, 8)  # no food is left
+    assert cleared.any()
+    np.testing.assert_array_equal(ended.any(axis=-1), np.ones_like(cleared) if limit_ends else cleared)
+    assert (ended <= last[..., 1:]).all()  # at the last step, if at all
     for seed, episode in np.argwhere(length < HORIZON).tolist():
         final = local[seed, episode, length[seed, episode]]
         assert (final[:, 2] == 0).all()  # the last slot of a finished episode is the observation after its last step
         assert (local[seed, episode, length[seed, episode] :] == final).all()
-    np.testing.assert_allclose(np.asarray(episodes.reward).sum(axis=-1), summary.returns, rtol=1e-6)
     assert len({local[s, e, 0].tobytes() for s in range(2) for e in range(8)}) > 14  # every episode has its own seed
 
-    again, _, keys = trainer.collect(state)
-    jax.tree.map(np.testing.assert_array_equal, episodes, again)
-    assert not np.array_equal(jax.random.key_data(keys), jax.random.key_data(state.seeds.key))
+    again, _ = collected(trainer, state)
+    jax.tree.map(np.testing.assert_array_equal, batch, again)
+    later, _ = trainer.absorb(state.seeds, state.clock, (), batch, summary, learn=False)
+    assert not np.array_equal(*(jax.random.key_data(seeds.state.key) for seeds in (state.seeds, later)))
     trainer.close()
 
 
 def test_the_example_from_reset_to_result_agrees_with_the_environment():
     """Stored episodes replayed by hand: same observations, masks and rewards in the same slots."""
-    trainer = runner.make_trainer(experiment(GAME))
-    assert isinstance(trainer, HostTrainer)
-    state = jax.jit(trainer.init)()
-    plan, _ = trainer._begin(state.seeds.learner.online.agent, state.seeds.key, state.seeds.steps)
-    episodes, summary, _ = trainer.collect(state)
-    env = envs.make_host(GAME)
+    trainer = make_trainer(experiment(GAME))
+    state = trainer.init()
+    starts = host._split(trainer._keys_program(state.seeds.state, state.clock), 2)[1]
+    batch, summary = collected(trainer, state)
+    episodes = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage
+    env = envs.make_python(GAME)
     for place in np.ndindex(2, 2):
-        obs = env.reset(int(plan.starts[place]))
+        obs = env.reset(int(starts[place]))
         for t in range(4):
-            np.testing.assert_array_equal(episodes.local[place][t], obs.local)
-            np.testing.assert_array_equal(episodes.avail[place][t], obs.avail)
+            np.testing.assert_array_equal(episodes.obs.local[place][t], obs.local)
+            np.testing.assert_array_equal(episodes.obs.avail[place][t], obs.avail)
             step = env.step(np.asarray(episodes.action[place][t], np.int32))
             assert float(episodes.reward[place][t]) == pytest.approx(float(step.reward))
             obs = step.obs
-        np.testing.assert_array_equal(episodes.local[place][4], obs.local)
+        np.testing.assert_array_equal(episodes.obs.local[place][4], obs.local)
         assert step.truncated and episodes.terminated[place].tolist() == [False, False, False, True]
     scenes, total = trainer.watch(state, seed=1, number=0)
-    assert len(scenes) == 5 and 0 <= total <= 1 and summary.returns.max() <= 1
+    assert len(scenes) == 5 and 0 <= total <= 1 and summary.steps.tolist() == [8, 8]
+
+
+def test_evaluation_is_the_mean_of_the_episodes_that_it_plays():
+    """Three episodes of each seed, replayed by hand from their seeds with the policy's own actions."""
+    trainer = make_trainer(experiment(LBF))
+    state = trainer.init()
+    found = trainer.evaluate(state, 4)
+    policy = trainer._playing_policy(state)
+    learner, env = trainer.learner, envs.make_python(LBF)
+    for seed in range(2):
+        key = evaluation_key(jnp.uint32(seed), jnp.int32(4))[None]
+        returns, lengths, alone = [], [], jax.tree.map(lambda leaf, seed=seed: leaf[seed], policy)
+        for start in host._split(key, 3)[1][0]:
+            obs, memory, step = env.reset(int(start)), learner.memory(alone, 1), None
+            total = length = 0
+            while step is None or not (step.terminated or step.truncated):
+                batched = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], obs)
+                memory, action, _ = learner.act(alone, memory, batched, key[0], jnp.int32(0), "greedy")
+                step = env.step(np.asarray(action[0]))
+                obs, total, length = step.obs, total + float(step.reward), length + 1
+            returns.append(total)
+            lengths.append(length)
+        assert found["return"][seed] == pytest.approx(np.mean(returns), abs=1e-6)
+        assert found["length"][seed] == np.mean(lengths)
+    trainer.close()
 
 
 def test_foraging_trains_and_the_same_seed_gives_the_same_rows(tmp_path):
@@ -433,8 +472,8 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch)
 def test_presets_and_families():
     assert preset("lbforaging/10x10-3p-3f", "prism").learner == preset("lbf/10x10-3p-3f", "prism").learner
     assert preset(GAME, "prism").network == preset("lbf/10x10-3p-3f", "prism").network
-    assert envs.is_host(GAME) and not envs.is_host("lbf/10x10-3p-3f")
-    with pytest.raises(UserError, match="lives in Python"):
+    assert envs.is_compiled("lbf/10x10-3p-3f") and not envs.is_compiled(GAME) and not envs.is_compiled(LBF)
+    with pytest.raises(UserError, match="played on the host and cannot be compiled"):
         envs.make(LBF)
-    with pytest.raises(UserError, match="needs no host loop"):
-        envs.make_host("lbf/10x10-3p-3f")
+    with pytest.raises(UserError, match="does not live in Python"):
+        envs.make_python("lbf/10x10-3p-3f")

@@ -75,8 +75,8 @@ def test_boxes_are_stretched_and_padded():
 
 
 def test_rows_play_and_continue_as_they_would_alone():
-    assert envs.is_vector(TASK) and not envs.is_host(TASK)
-    env, rng = envs.make_vector(TASK, 3), np.random.default_rng(0)
+    assert not envs.is_compiled(TASK)
+    env, rng = envs.make_rows(TASK, 3), np.random.default_rng(0)
     assert isinstance(env, PythonRows) and env.number == 3 and env.spec == envs.describe(TASK)
     env.reset(np.arange(3), np.array([5, 6, 7]))
     assert env.observe().local.shape == (3, 2, 3) and env.observe().state.shape == (3, 6)
@@ -86,7 +86,7 @@ def test_rows_play_and_continue_as_they_would_alone():
     env.reset(np.array([1]), np.array([9]))
     held = env.snapshot()
     first = [env.step(action) for action in played[3:]]
-    other = envs.make_vector(TASK, 3)
+    other = envs.make_rows(TASK, 3)
     other.restore(held)
     for action, wanted in zip(played[3:], first, strict=True):
         found = other.step(action)
@@ -97,12 +97,12 @@ def test_rows_play_and_continue_as_they_would_alone():
     for action, wanted in zip(played[3:], first, strict=True):
         np.testing.assert_array_equal(alone.step(action[1]).obs.local, wanted.obs.local[1])
     with pytest.raises(UserError, match="do not fit 2 rows"):
-        envs.make_vector(TASK, 2).restore(held)
+        envs.make_rows(TASK, 2).restore(held)
     env.close()
 
 
 def test_a_row_that_has_ended_waits_for_its_reset():
-    env = envs.make_vector(TASK, 2)
+    env = envs.make_rows(TASK, 2)
     env.reset(np.arange(2), np.array([1, 2]))
     full = np.stack([np.ones((2, 2)), -np.ones((2, 2))]).astype(np.float32)
     for clock in range(1, 7):

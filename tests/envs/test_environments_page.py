@@ -50,5 +50,5 @@ def test_every_family_has_its_place():
     text = PAGE.read_text(encoding="utf-8")
     for name, family in families().items():
         assert f"`{name}`" in text or f"`{name}/" in text, name
-        if family.make is not None or family.vector is not None:
+        if family.make is not None or family.rows is not None:
             assert f"\n## {name}\n" in text, name

@@ -201,14 +201,14 @@ def test_starts_are_spread_as_published(variant: str):
     assert abs(place.mean()) < 0.05 * rules.noise and abs(speed.mean()) < 0.05 * rules.noise
 
 
-# what a VectorEnv promises
+# what a RowsEnv promises
 
 
 @pytest.mark.parametrize("variant", [*ROBOTS, "swimmer-10x2"])
 def test_sizes_partitions_and_fields_are_those_of_the_model(variant: str):
     env, task = robots(variant, 2), find_task(variant)
     spec, obs, model = env.spec, env.observe(), env.model
-    assert envs.describe(f"mamujoco/{variant}") == spec and envs.is_vector(f"mamujoco/{variant}")
+    assert envs.describe(f"mamujoco/{variant}") == spec and not envs.is_compiled(f"mamujoco/{variant}")
     assert spec.kind == "continuous" and spec.shared_observation and spec.horizon == 1000
     assert spec.agents * spec.actions == model.nu and spec.roles == spec.agents
     assert obs.local.shape == (2, spec.agents, spec.observation) and obs.state.shape == (2, spec.state)
@@ -428,7 +428,7 @@ def test_sizes_need_no_engine(monkeypatch):
     assert envs.describe("mamujoco/ant-4x2").state == 111
     assert envs.describe("mamujoco/swimmer-1024x2").state == 4 * 1024 + 4
     with pytest.raises(UserError, match=r"not installed: pip install 'prism-marl\[mujoco\]'"):
-        envs.make_vector("mamujoco/ant-4x2", 1)
+        envs.make_rows("mamujoco/ant-4x2", 1)
 
 
 @pytest.mark.parametrize(
@@ -541,7 +541,7 @@ def test_robots_that_never_touch_at_a_distance_need_no_correction():
 )
 def test_what_cannot_be_built_is_one_sentence(task: str, hint: str):
     with pytest.raises(UserError, match=hint) as error:
-        envs.make_vector(task, 1)
+        envs.make_rows(task, 1)
     assert "\n" not in str(error.value)
 
 
@@ -604,7 +604,7 @@ def test_the_camera_works_or_names_a_package():
         "import sys\nfrom prism_marl import envs\nfrom prism_marl.envs.mamujoco.camera import frames\n"
         "from prism_marl.errors import UserError\n"
         "if 'blind' in sys.argv:\n    import ctypes.util\n    ctypes.util.find_library = lambda name: None\n"
-        "env = envs.make_vector('mamujoco/hopper-3x1', 2, 1)\n"
+        "env = envs.make_rows('mamujoco/hopper-3x1', 2, 1)\n"
         "try:\n    made = frames('mamujoco/hopper-3x1', [env.snapshot()] * 2, 1, width=64, height=48)\n"
         "    print(len(made), made[0].shape, made[0].dtype, made[0].std() > 5)\n"
         "except UserError as error:\n    print(error)\n"

@@ -1,4 +1,4 @@
-"""The continuous diagnostic task: its rules, its ceilings, and what every vector environment promises."""
+"""The continuous diagnostic task: its rules, its ceilings, and what all rows on the host promise."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from prism_marl.errors import UserError
 
 
 def started(agents: int = 3, rows: int = 4):
-    env = envs.make_vector(f"reach/{agents}", rows)
+    env = envs.make_rows(f"reach/{agents}", rows)
     env.reset(np.arange(rows), np.arange(rows) + 7)
     return env
 
@@ -25,7 +25,7 @@ def best(env) -> np.ndarray:
 def test_spec_is_what_it_plays():
     env = started()
     spec, obs = env.spec, env.observe()
-    assert envs.is_vector("reach/3") and not envs.is_host("reach/3") and envs.describe("reach/3") == spec
+    assert not envs.is_compiled("reach/3") and envs.describe("reach/3") == spec
     assert spec.kind == "continuous" and spec.shared_observation
     assert obs.state.shape == (4, spec.state) and obs.local.shape == (4, spec.agents, spec.observation)
     assert_array_equal(obs.local, np.broadcast_to(obs.state[:, None], obs.local.shape))
@@ -72,7 +72,7 @@ def test_an_episode_depends_on_its_seed_and_restoring_continues_it():
     first = [env.step(a) for a in action[1:]]
     env.reset(np.array([2]), np.array([9]))
     assert env.observe().state[2, 0] == started().observe().state[2, 0]
-    other = envs.make_vector("reach/3", 4)
+    other = envs.make_rows("reach/3", 4)
     other.restore(held)
     for step, again in zip(first, [other.step(a) for a in action[1:]], strict=True):
         assert_array_equal(step.obs.state, again.obs.state)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from prism_marl import envs
-from prism_marl.collect.host_episodes import HostRollout
+from prism_marl.collect.host_episodes import HostEpisodes
 from prism_marl.envs.base import Concurrent
 from prism_marl.envs.python import smacv2
+from prism_marl.envs.python.rows import Games, PythonRows
 from prism_marl.envs.python.smacv2 import SMACv2
 from prism_marl.envs.python.smacv2_game import configuration
 from prism_marl.errors import UserError
@@ -94,16 +95,16 @@ def installed(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.fixture
 def game(installed):
-    env = envs.make_host(TASK)
+    env = envs.make_python(TASK)
     yield env
     env.close()
 
 
 def test_without_the_package_one_sentence_says_what_to_install_and_what_to_play():
     with pytest.raises(UserError, match=r"pip install git\+https.*smacv2.git; 'skirmish/terran_5_vs_5' needs neither$"):
-        envs.make_host("smacv2/terran_5_vs_5")
+        envs.make_python("smacv2/terran_5_vs_5")
     with pytest.raises(UserError, match="needs no '-published'; write 'smacv2/zerg_5_vs_5'"):
-        envs.make_host("smacv2/zerg_5_vs_5-published")
+        envs.make_python("smacv2/zerg_5_vs_5-published")
     with pytest.raises(UserError, match=r"'smacv2/zerg_5_vs5' is not .* did you mean 'zerg_5_vs_5'"):
         envs.describe("smacv2/zerg_5_vs5")
     spec, twin = envs.describe("smacv2/protoss_5_vs_5"), envs.describe("skirmish/protoss_5_vs_5")
@@ -174,13 +175,13 @@ def test_a_game_killed_from_outside_or_too_slow_is_replaced(game: SMACv2, monkey
 
 def test_a_game_that_never_starts_or_has_other_sizes_is_one_sentence(installed, monkeypatch):
     monkeypatch.setenv("STAND_IN_BROKEN", "1")
-    game: Any = envs.make_host(TASK)
+    game: Any = envs.make_python(TASK)
     with pytest.raises(UserError, match=r"in 3 tries \(RuntimeError: no game here\); .*'skirmish/terran_2_vs_2'"):
         game.reset(0)
     game.close()
     monkeypatch.setenv("STAND_IN_AGENTS", "3")
     with pytest.raises(UserError, match="has n_agents 3, not 2; install it as"):
-        envs.make_host(TASK)
+        envs.make_python(TASK)
 
 
 def test_a_game_that_is_always_lost_ends_the_run(game: SMACv2):
@@ -216,11 +217,25 @@ def test_all_games_are_told_what_to_do_before_the_first_is_waited_for():
             obs = smacv2.observation(np.zeros((2, 34)), np.ones((2, 8), bool), np.zeros(42))
             return smacv2.outcome(obs, 0.0, terminated=True, truncated=False, metrics=metrics)
 
-    hosts: Any = [Fake("a"), Fake("b")]
-    assert isinstance(hosts[0], Concurrent)
-    learner = QMix(last_action=True).learner(method("fups_id")(), envs.describe(TASK), 4)
-    HostRollout(hosts, learner, np.array([[1, 2]]), 2).step(np.zeros((1, 2, 2), int))
+    games: list[Any] = [Fake("a"), Fake("b")]
+    assert isinstance(games[0], Concurrent)
+    names = iter(games)
+    rows = PythonRows(Games(lambda: next(names)), 2)
+    learner = QMix(last_action=True).learner(method("fups_id")(), envs.describe(TASK), width=4)
+    HostEpisodes(rows, np.array([[1, 2]]), 2, learner.template()).step(np.zeros((1, 2, 2), int))
     assert calls == ["begin a", "begin b", "reset a", "reset b", "go a", "go b", "step a", "step b"]
+
+
+def test_rows_of_it_go_on_with_new_episodes_because_its_dice_cannot_be_replayed(installed):
+    rows = envs.make_rows(TASK, 2)
+    assert isinstance(rows, PythonRows) and not rows.replayable
+    rows.reset(np.arange(2), np.array([3, 4]))
+    seen = rows.observe().local
+    rows.step(np.array([[STOP, 0], [STOP, 0]]))
+    held = rows.snapshot()
+    rows.restore(held)
+    np.testing.assert_array_equal(rows.observe().local, seen)  # the first observation, and no action played
+    rows.close()
 
 
 def test_the_host_loop_trains_on_it(installed, tmp_path: Path):

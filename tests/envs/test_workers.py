@@ -125,7 +125,7 @@ def test_messages_come_as_they_were_sent_however_long_and_however_many():
 
 def test_who_is_lost_loses_an_episode_and_the_others_lose_nothing():
     """Deaths, hangs and exceptions of one game; the others in its worker go on as if they had been alone."""
-    hosts, alone = remote_envs(3, patience=1.5), [envs.make_host("pettingzoo/fragile_game") for _ in range(3)]
+    hosts, alone = remote_envs(3, patience=1.5), [envs.make_python("pettingzoo/fragile_game") for _ in range(3)]
     for place in range(3):
         same(hosts[place].reset(place + 5), alone[place].reset(place + 5))
     for lost, disaster in ((1, DIE), (0, HANG), (2, RAISE)):
@@ -169,8 +169,9 @@ def test_a_game_that_never_starts_or_is_always_lost_is_one_sentence(monkeypatch)
 
 def test_rows_of_continuous_games_go_on_after_a_loss():
     task = "pettingzoo/fragile_game?controls=true"
-    rows = PythonRows(envs.host_builder(task, 60.0), 2)
-    assert rows.dropped == 0
+    rows = envs.make_rows(task, 2, patience=60.0)
+    assert isinstance(rows, PythonRows) and rows.dropped == 0
+    rows.reset(np.arange(2), np.array([6, 7]))
     action = np.zeros((2, 2, 2), np.float32)
     action[1, 0, 0] = 1.0  # which this game takes for DIE
     step = rows.step(action)
@@ -207,8 +208,9 @@ def test_a_run_goes_on_without_the_lost_episodes_and_says_how_many(tmp_path: Pat
 def test_a_worker_does_not_outlive_its_parent(tmp_path: Path):
     """Also when the parent is killed while an environment hangs."""
     program = (
-        "import time, numpy as np; from prism_marl import envs\n"
-        "host = envs.host_builder('pettingzoo/fragile_game', 60.0)(); host.reset(1)\n"
+        "import time, numpy as np; from prism_marl.envs import describe\n"
+        "from prism_marl.envs.workers.pool import WorkerPool\n"
+        "task = 'pettingzoo/fragile_game'; host = WorkerPool(task, describe(task), 60.0).make_env(); host.reset(1)\n"
         "host.begin_step(np.array([2, 0])); time.sleep(0.5)  # by then it hangs\n"
         "print(host._worker._process.process.pid, flush=True); time.sleep(60)\n"
     )

@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from prism_marl.buffers.nstep import Transition, distinct, n_step
 from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.errors import UserError
-from prism_marl.learners.matd3 import MATD3, Batch, MATD3Learner
+from prism_marl.learners.matd3 import MATD3, MATD3Learner
+from prism_marl.learners.matd3_updates import Batch
 from prism_marl.learners.regularisation import Balance
 from prism_marl.learners.sequential import Steps, polyak_rates
 from prism_marl.networks.inputs import zscore
@@ -27,8 +28,8 @@ SIZES = {"batch": 7, "buffer": 40, "warmup": 10, "critic_width": 6, "n_critics":
 WIDTH = 8
 
 
-def make(method: str = "fups_id", learner: dict | None = None, **sharing) -> MATD3Learner:
-    return MATD3(**(SIZES | (learner or {}))).learner(METHODS[method](**sharing), SPEC, WIDTH)
+def make(method: str = "fups_id", learner: dict | None = None, rows: int = 1, **sharing) -> MATD3Learner:
+    return MATD3(**(SIZES | (learner or {}))).learner(METHODS[method](**sharing), SPEC, width=WIDTH, rows=rows)
 
 
 def batch_of(seed: int = 0, spec: EnvSpec = SPEC) -> Batch:
@@ -53,7 +54,7 @@ def batch_of(seed: int = 0, spec: EnvSpec = SPEC) -> Batch:
 def started(learner: MATD3Learner):
     """Targets that differ from the online networks, masks (if any) that differ between agents, and singular vectors
     (if any) that are not orthonormal, so that no gradient is mere rounding."""
-    state = learner.init(jax.random.key(0))  # not compiled: most of its small programs serve all methods
+    state = learner.init(jax.random.key(2))  # not compiled: most of its small programs serve all methods
     rng = np.random.default_rng(1)
 
     def drawn(path, leaf):
@@ -135,14 +136,14 @@ def test_places_are_distinct_and_uniform():
 
 
 def test_a_batch_holds_the_first_and_the_last_observation_of_its_chains():
-    learner = make(learner={"n_step": 2})
-    ring = empty_ring(learner.empty_transition(), 8)
+    learner = make(learner={"n_step": 2}, rows=2)
+    ring = empty_ring(learner.views.stored(), 8)
     rows = np.arange(8, dtype=np.float32)
     items = Transition(jnp.zeros((8, 0, 5)), jnp.tile(rows[:, None], (1, 5)), jnp.zeros((8, 3, 2)), jnp.asarray(rows),
                        jnp.asarray(rows == 3), jnp.asarray(rows == 3), jnp.zeros((8, 0, 5)),
                        jnp.tile(rows[:, None] + 100, (1, 5)))  # fmt: skip
     ring = ring.add(items)
-    batch = learner.read(ring, learner.chains(ring, jnp.asarray([1, 3, 4]), envs=2))
+    batch = learner.read(ring, learner.chains(ring, jnp.asarray([1, 3, 4])))
     assert_array_equal(batch.state[:, 0], [1, 3, 4])
     assert_array_equal(batch.next_state[:, 0], [103, 103, 106])
     assert_allclose(batch.reward, [1 + 0.9 * 3, 3, 4 + 0.9 * 6], rtol=1e-6)
@@ -171,14 +172,14 @@ def test_vectors_are_standardised_with_their_id():
 def test_what_follows_from_another_part_is_not_stored():
     def sizes(**changes):
         spec = EnvSpec("t", 3, 4, 12, 2, 3, 9, "continuous", **changes)
-        held = MATD3().learner(METHODS["fups"](), spec, 8).empty_transition()
-        return held.local.shape, held.state.shape
+        held = jax.eval_shape(MATD3().learner(METHODS["fups"](), spec, width=8).buffer).storage
+        return held.local.shape[1:], held.state.shape[1:]
 
     assert sizes() == ((3, 4), (12,))
     assert sizes(shared_observation=True) == ((0, 4), (12,))
     assert sizes(state_is_joint=True) == ((3, 4), (0,))
     spec = EnvSpec("t", 3, 4, 12, 2, 3, 9, "continuous", state_is_joint=True)
-    local, state = MATD3().learner(METHODS["fups"](), spec, 8).views.whole(jnp.ones((2, 3, 4)), jnp.ones((2, 0)))
+    local, state = MATD3().learner(METHODS["fups"](), spec, width=8).views.whole(jnp.ones((2, 3, 4)), jnp.ones((2, 0)))
     assert local.shape == (2, 3, 4) and state.shape == (2, 12)
 
 
@@ -436,7 +437,7 @@ def test_many_agents_are_computed_one_after_the_other_with_the_same_numbers(monk
         at_once = learner.actions(actor, batch.local, batch.state)
         assert_allclose(at_once, slow_actions(learner, actor, batch.state), rtol=1e-3, atol=1e-5)
         with monkeypatch.context() as patch:
-            patch.setattr("prism_marl.learners.matd3.AT_ONCE", 0)
+            patch.setattr("prism_marl.learners.matd3_updates.AT_ONCE", 0)
             in_turn = learner.actions(actor, batch.local, batch.state)
             alone, _ = learner.update_actors(started(learner), batch, jnp.int32(0))
         assert_allclose(in_turn, at_once, rtol=1e-4, atol=1e-6)
@@ -456,7 +457,7 @@ def test_long_inputs_are_not_repeated_for_every_critic(monkeypatch):
 
 def test_agents_with_observations_of_their_own():
     spec = EnvSpec("t", agents=3, observation=4, state=12, actions=2, roles=3, horizon=9, kind="continuous")
-    learner = MATD3(**SIZES).learner(METHODS["multihead"](), spec, WIDTH)
+    learner = MATD3(**SIZES).learner(METHODS["multihead"](), spec, width=WIDTH)
     state, batch = learner.init(jax.random.key(0)), batch_of(spec=spec)
     state, metrics = jax.jit(learner.update_critics)(state, batch, jax.random.key(1))
     state, more = jax.jit(learner.update_actors)(state, batch, jnp.int32(0))
@@ -489,7 +490,7 @@ def test_kinds_of_actions_must_fit():
         MATD3().validate(discrete, envs=10)
     few = EnvSpec("r", 3, 4, 4, 5, 2, 9, "continuous")
     with pytest.raises(UserError, match=r"sharing\.masks: .* 'agent'"):
-        MATD3().learner(METHODS["prism"](masks="role"), few, 8)
+        MATD3().learner(METHODS["prism"](masks="role"), few, width=8)
 
 
 @pytest.mark.parametrize("method", ["fups_id", "nops", "prism", "kaleidoscope", "snp"])

@@ -8,10 +8,11 @@ import optax
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from prism_marl.collect.compiled import play
+from prism_marl.collect.compiled import CompiledCollector
 from prism_marl.envs import make
-from prism_marl.learners import optimisers
-from prism_marl.learners.qmix import Networks, QMix, QMixLearner
+from prism_marl.learners import QMix, QMixLearner, optimisers
+from prism_marl.learners.base import Clock
+from prism_marl.learners.value import Networks
 from prism_marl.sharing import METHODS, FuPSID, LoRASA
 from prism_marl.sharing.base import map_layers
 from prism_marl.sharing.lorasa import LowRankLinear
@@ -66,22 +67,28 @@ def test_methods_without_phases_keep_the_plain_optimiser(method):
 
 
 SWITCH = 100
-SETTINGS = QMix(lr=LR, clip=1e-3, batch=16, embed=4, hypernet=4)  # every gradient is clipped, hard
+SETTINGS = QMix(lr=LR, clip=1e-3, batch=16, buffer=16, embed=4, hypernet=4)  # every gradient is clipped, hard
 
 
 @pytest.fixture(scope="module")
 def batch():
     env = make("roles/3")
-    learner = QMixLearner(SETTINGS, LoRASA(), env.spec, 8)
-    agent = learner.agent(jax.random.key(0))
+    learner = QMixLearner(SETTINGS, LoRASA(), env.spec, width=8)
+    agent = learner.build_agent(jax.random.key(0))
     agents, keys = jax.tree.map(lambda leaf: leaf[None], agent), jax.random.key(1)[None]
-    episodes = jax.jit(lambda keys: play(env, learner, agents, keys, 1.0, 16)[0])(keys)
-    return jax.tree.map(lambda leaf: leaf[0], episodes)
+    zero, clock = jnp.zeros(1, jnp.int32), Clock(jnp.int32(0), jnp.int32(0), ())
+
+    @jax.jit
+    def played(keys):
+        found = CompiledCollector(env, 0, 1, 16).collect(learner, agents, (), keys, zero, clock, "random")[1]
+        return learner.add(learner.buffer(), jax.tree.map(lambda leaf: leaf[0], found)).storage
+
+    return played(keys)
 
 
 def learners():
     spec = make("roles/3").spec
-    return (QMixLearner(SETTINGS, sharing, spec, 8) for sharing in (LoRASA(switch_step=SWITCH), FuPSID()))
+    return (QMixLearner(SETTINGS, sharing, spec, width=8) for sharing in (LoRASA(switch_step=SWITCH), FuPSID()))
 
 
 def shared_part(network):
@@ -103,7 +110,7 @@ def test_first_phase_is_plain_sharing_and_the_second_starts_afresh(batch):
 
     @jax.jit
     def both(state, other):
-        step = lambda learner: lambda s, n: learner.update(s, batch, n)  # noqa: E731
+        step = lambda learner: lambda s, n: learner.improve(s, batch, n)  # noqa: E731
         state, metrics = jax.lax.scan(step(adapted), state, SWITCH - 5 + jnp.arange(5))
         other, others = jax.lax.scan(step(plain), other, SWITCH - 5 + jnp.arange(5))
         return state, other, metrics["grad_norm"], others["grad_norm"]
@@ -120,7 +127,7 @@ def test_first_phase_is_plain_sharing_and_the_second_starts_afresh(batch):
     for old, new in zip(adapters(start.online.agent), adapters(first.online.agent), strict=True):
         assert_array_equal(old, new)
 
-    second, _ = jax.jit(lambda s: adapted.update(s, batch, jnp.int32(SWITCH)))(first)
+    second, _ = jax.jit(lambda s: adapted.improve(s, batch, jnp.int32(SWITCH)))(first)
     for old, new in zip(*(jax.tree.leaves(shared_part(s.online.agent)) for s in (first, second)), strict=True):
         assert_array_equal(old, new)
     moved = (second.online.agent.fc4.down - first.online.agent.fc4.down, second.online.agent.fc4.shift)

@@ -9,9 +9,11 @@ import numpy as np
 import optax
 import pytest
 
-from prism_marl.learners import qmix
-from prism_marl.learners.qmix import Episode, QMix, QMixLearner, RewardScale
-from prism_marl.learners.regularisation import Balance
+from prism_marl.learners import QMix, QMixLearner, shortened
+from prism_marl.learners.base import Mode, Trajectory
+from prism_marl.learners.regularisation import Balance, regularised
+from prism_marl.learners.rewards import RewardScale
+from prism_marl.learners.value import Memory
 from prism_marl.sharing import METHODS, network_regularizers
 from prism_marl.types import EnvSpec, Observation
 
@@ -22,10 +24,10 @@ ENDS = (True, False, True, False)
 
 
 def make(method: str = "fups_id", learner: dict | None = None, **sharing) -> QMixLearner:
-    return QMixLearner(QMix(**(SIZES | (learner or {}))), METHODS[method](**sharing), SPEC, 8)
+    return QMixLearner(QMix(**(SIZES | (learner or {}))), METHODS[method](**sharing), SPEC, width=8)
 
 
-def batch_of(seed: int = 0, padding: float = 7.0) -> Episode:
+def batch_of(seed: int = 0, padding: float = 7.0) -> Trajectory:
     """Random episodes [b, t, ...] whose slots after the end hold nonsense."""
     rng = np.random.default_rng(seed)
     b, t, a, u = len(LENGTHS), SPEC.horizon, SPEC.agents, SPEC.actions
@@ -39,9 +41,17 @@ def batch_of(seed: int = 0, padding: float = 7.0) -> Episode:
     reward = np.where(valid, rng.normal(size=(b, t)), padding)
     role = np.broadcast_to(np.arange(a), (b, t + 1, a))
     action = rng.integers(0, u, (b, t, a))
-    kinds = (np.float32, np.float32, bool, np.int16, np.int16, np.float32, bool, bool)
-    leaves = (local, state, avail, role, action, reward, ended, valid)
-    return Episode(*(jnp.asarray(leaf.astype(kind)) for leaf, kind in zip(leaves, kinds, strict=True)))
+    obs = zip((local, state, avail, role), (np.float32, np.float32, bool, np.int16), strict=True)
+    return Trajectory(
+        obs=Observation(*(jnp.asarray(leaf.astype(kind)) for leaf, kind in obs)),
+        next_obs=None,
+        action=jnp.asarray(action.astype(np.int16)),
+        reward=jnp.asarray(reward.astype(np.float32)),
+        agent_reward=None,
+        terminated=jnp.asarray(ended),
+        truncated=None,
+        valid=jnp.asarray(valid),
+    )
 
 
 @functools.cache
@@ -64,32 +74,32 @@ def started(learner: QMixLearner):
     return eqx.tree_at(lambda s: (s.online.agent, s.target), state, (agent, jax.tree.map(larger, state.target)))
 
 
-def slow_values(learner: QMixLearner, agent, batch: Episode):
+def slow_values(learner: QMixLearner, agent, batch: Trajectory):
     """Action values [b, t+1, a, u], one cell after the other, with inputs put together by hand."""
-    number, slots = batch.local.shape[:2]
+    number, slots = batch.obs.local.shape[:2]
     hidden, values = jnp.zeros((number, SPEC.agents, learner.width)), []
     for t in range(slots):
         last = jnp.zeros((number, SPEC.agents, SPEC.actions))
         if t > 0:
             last = jnp.eye(SPEC.actions)[batch.action[:, t - 1]]
         me = jnp.broadcast_to(jnp.eye(SPEC.agents), (number, SPEC.agents, SPEC.agents))
-        parts = [batch.local[:, t], last, me] if learner.settings.last_action else [batch.local[:, t], me]
-        hidden, q = agent(hidden, jnp.concatenate(parts, axis=-1), batch.role[:, t])
+        parts = [batch.obs.local[:, t], last, me] if learner.settings.last_action else [batch.obs.local[:, t], me]
+        hidden, q = agent(hidden, jnp.concatenate(parts, axis=-1), batch.obs.role[:, t])
         values.append(q)
     return jnp.stack(values, axis=1)
 
 
-def slow_targets(learner: QMixLearner, state, batch: Episode) -> np.ndarray:
+def slow_targets(learner: QMixLearner, state, batch: Trajectory) -> np.ndarray:
     """Double Q over legal actions and the recursion of TD(lambda), in plain loops."""
     online = np.asarray(jax.jit(lambda agent: slow_values(learner, agent, batch))(state.online.agent))
     target = np.asarray(jax.jit(lambda agent: slow_values(learner, agent, batch))(state.target.agent))
-    avail, picked = np.asarray(batch.avail), np.zeros(online.shape[:3], np.float32)
+    avail, picked = np.asarray(batch.obs.avail), np.zeros(online.shape[:3], np.float32)
     assert (online.argmax(-1) != np.where(avail, online, -np.inf).argmax(-1)).sum() > 5  # legality must matter
     for place in np.ndindex(*picked.shape):
         legal = [u for u in range(SPEC.actions) if avail[place][u]]
         best = max(legal, key=lambda u, place=place: online[place][u])
         picked[place] = target[place][best]
-    mixed = np.asarray(state.target.mixer(jnp.asarray(picked), batch.state))
+    mixed = np.asarray(state.target.mixer(jnp.asarray(picked), batch.obs.state))
     gamma, lam, out = learner.settings.gamma, learner.settings.td_lambda, np.zeros((len(LENGTHS), SPEC.horizon))
     for b, (length, ends) in enumerate(zip(LENGTHS, ENDS, strict=True)):
         following = 0.0 if ends else float(mixed[b, length])
@@ -100,15 +110,15 @@ def slow_targets(learner: QMixLearner, state, batch: Episode) -> np.ndarray:
     return out
 
 
-def slow_loss(learner: QMixLearner, online, targets: np.ndarray, batch: Episode):
+def slow_loss(learner: QMixLearner, online, targets: np.ndarray, batch: Trajectory):
     values = slow_values(learner, online.agent, batch)[:, :-1]
     chosen = jnp.take_along_axis(values, batch.action[..., None].astype(int), axis=-1)[..., 0]
-    error = online.mixer(chosen, batch.state[:, :-1]) - targets
+    error = online.mixer(chosen, batch.obs.state[:, :-1]) - targets
     squares = [jnp.sum(error[b, :length] ** 2) for b, length in enumerate(LENGTHS)]
     return (0.5 if learner.settings.half_loss else 1.0) * sum(squares) / sum(LENGTHS)
 
 
-def standardised(batch: Episode) -> Episode:
+def standardised(batch: Trajectory) -> Trajectory:
     """Rewards after one look at this batch, padding included; the memory before it weighs 1e-4."""
     reward = np.asarray(batch.reward, np.float64)
     weight = np.array([1e-4, reward.size])
@@ -120,7 +130,7 @@ def standardised(batch: Episode) -> Episode:
 @functools.cache
 def by_jax(learner: QMixLearner):
     """The compiled update."""
-    return jax.jit(lambda state, batch: learner.update(state, batch, jnp.int32(0)))
+    return jax.jit(lambda state, batch: learner.improve(state, batch, jnp.int32(0)))
 
 
 def leaves_close(ours, theirs, **tolerance) -> bool:
@@ -158,7 +168,7 @@ def test_one_update_equals_the_slow_computation():
 def test_slots_after_the_end_do_not_matter():
     learner = make(learner=BATTLES | {"standardise_rewards": False})
     state = started(make(learner=BATTLES))
-    loss = jax.jit(lambda batch: learner.update(state, batch, jnp.int32(0))[1])
+    loss = jax.jit(lambda batch: learner.improve(state, batch, jnp.int32(0))[1])
     one, other = loss(batch_of(padding=7.0)), loss(batch_of(padding=-100.0))
     assert one.keys() == other.keys() and all(np.isclose(one[name], other[name], rtol=1e-5) for name in one)
 
@@ -231,7 +241,7 @@ def test_the_coefficient_is_a_number_to_the_gradient(method, ortho):
         return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(trained))
 
     def ours(trained):
-        return learner._regularised(task(trained), eqx.combine(trained, fixed), balance)[0]
+        return regularised(task(trained), eqx.combine(trained, fixed), learner.sharing.penalties(), balance)[0]
 
     def by_hand(trained, coefficient):
         found = network_regularizers(eqx.combine(trained, fixed))
@@ -260,10 +270,11 @@ def observation(number: int, seed: int = 3) -> Observation:
     )
 
 
-def acting(number: int, epsilon: float, draw: float | None = None):
+def acting(number: int, epsilon: float, draw: float | None = None, mode: Mode = "explore"):
     """Greedy choices by hand, and what ``act`` chose; ``draw`` replaces its random numbers."""
-    learner, obs = make(learner={"last_action": True}), observation(number)
-    agent = jax.jit(learner.agent)(jax.random.key(1))
+    rates = {"epsilon_start": epsilon, "epsilon_finish": epsilon}
+    learner, obs = make(learner={"last_action": True} | rates), observation(number)
+    agent = jax.jit(learner.build_agent)(jax.random.key(1))
     hidden = jax.random.normal(jax.random.key(2), (number, SPEC.agents, 8))
     last = jnp.full((number, SPEC.agents), -1).at[::2].set(1)
     me = jnp.broadcast_to(jnp.eye(SPEC.agents), (number, SPEC.agents, SPEC.agents))
@@ -275,18 +286,34 @@ def acting(number: int, epsilon: float, draw: float | None = None):
         with pytest.MonkeyPatch.context() as patch:
             if draw is not None:
                 patch.setattr(jax.random, "uniform", lambda key, shape: jnp.broadcast_to(draw, shape))
-            return learner.act(agent, hidden, obs, last, jax.random.key(9), epsilon)
+            memory = Memory(hidden, last)
+            return learner.act(agent, memory, obs, jax.random.key(9), jnp.int32(0), mode)
 
-    state, action = jax.jit(act)(draw)
-    assert np.allclose(state, after, atol=1e-6)
+    memory, action, extras = jax.jit(act)(draw)
+    assert np.allclose(memory.hidden, after, atol=1e-6) and extras == ()
+    assert (memory.last_action == action).all()  # which is what the agents read next
     legal = np.take_along_axis(np.asarray(obs.avail), np.asarray(action)[..., None], -1)
     assert legal.all()
     return greedy, np.asarray(action), np.asarray(obs.avail)
 
 
 def test_acting_is_greedy_over_legal_actions_without_exploration():
-    greedy, action, _ = acting(500, 0.0)
-    assert (action == greedy).all()
+    for mode in ("explore", "greedy"):
+        greedy, action, _ = acting(500, 0.0, mode=mode)
+        assert (action == greedy).all()
+
+
+def test_random_play_asks_no_network():
+    """Before learning, all legal actions are equally likely, and the memory stays as it was."""
+    learner, obs = make(), observation(5_000)
+    agent = learner.build_agent(jax.random.key(1))
+    memory = learner.memory(agent, 5_000)
+    act = jax.jit(lambda memory, obs: learner.act(agent, memory, obs, jax.random.key(9), jnp.int32(0), "random"))
+    after, action, _ = act(memory, obs)
+    assert (after.hidden == memory.hidden).all() and (after.last_action == action).all()
+    here = np.asarray(obs.avail).all(-1)
+    counts = np.bincount(np.asarray(action)[here], minlength=SPEC.actions)
+    assert np.abs(counts - here.sum() / SPEC.actions).max() < 5 * np.sqrt(here.sum() / SPEC.actions)
 
 
 def test_exploration_is_uniform_over_legal_actions():
@@ -351,26 +378,26 @@ def test_time_that_no_episode_reaches_is_cut_without_changing_the_update(monkeyp
     """Three versions of five, three and two steps at most; every one of them must be the whole computation."""
     learner = make("fups_id", learner={"standardise_rewards": True})
     state = started(learner)
-    whole = jax.jit(lambda state, batch: learner.update(state, batch, jnp.int32(0)))
+    whole = jax.jit(lambda state, batch: learner.improve(state, batch, jnp.int32(0)))
     expected = [whole(state, shorter(longest)) for longest in (2, 3, 5)]
-    monkeypatch.setattr(qmix, "SHORTEST", 1)
-    cut = jax.jit(lambda state, batch: learner.update(state, batch, jnp.int32(0)))
+    monkeypatch.setattr(shortened, "SHORTEST", 1)
+    cut = jax.jit(lambda state, batch: learner.improve(state, batch, jnp.int32(0)))
     for longest, wanted in zip((2, 3, 5), expected, strict=True):
         assert eqx.tree_equal(cut(state, shorter(longest)), wanted, rtol=1e-4, atol=1e-6)
 
 
-def shorter(longest: int) -> Episode:
+def shorter(longest: int) -> Trajectory:
     batch = batch_of()
     return batch._replace(valid=batch.valid & (jnp.arange(SPEC.horizon) < longest))
 
 
 def test_seeds_side_by_side_compute_one_length_and_not_all(monkeypatch):
-    monkeypatch.setattr(qmix, "SHORTEST", 1)
+    monkeypatch.setattr(shortened, "SHORTEST", 1)
     learner, batches = make(), jax.tree.map(lambda *leaves: jnp.stack(leaves), batch_of(0), batch_of(1))
     states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), started(learner))
 
     def both(axis):
-        update = functools.partial(learner.update, axis=axis)
+        update = functools.partial(learner.improve, axis=axis)
         return jax.make_jaxpr(jax.vmap(update, (0, 0, None), axis_name="seeds"))(states, batches, jnp.int32(0))
 
     assert _branches(both("seeds")) == 1 and _branches(both(None)) == 0  # without a name, all lengths are computed

@@ -13,12 +13,11 @@ import numpy as np
 import optax
 import pytest
 
-from prism_marl import envs
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.sharing import METHODS, RoleLinear
 from prism_marl.sharing.pruned import NodeMaskedLinear
-from prism_marl.training.trainer import Trainer
+from prism_marl.training.build import make_trainer
 
 AGENTS = 4
 CEILINGS = dict.fromkeys(METHODS, 1.0) | {"fups": 1 / AGENTS, "seps": 2 / AGENTS, "adaps": 2 / AGENTS}
@@ -51,7 +50,7 @@ def trained(method: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _training(experiment: Experiment):
     """The whole run as one program, since most of the time goes into compiling."""
-    trainer = Trainer(experiment, envs.make(experiment.task))
+    trainer = make_trainer(experiment)
     first, total = experiment.sharing.pretraining_steps(), experiment.run.steps
 
     def run():
@@ -64,7 +63,7 @@ def _training(experiment: Experiment):
             return state, trainer.evaluate(state, number)["return"]
 
         state, returns = jax.lax.scan(stretch, state, jnp.arange(EVALUATIONS + 1))
-        clusters = state.seeds.learner.online.agent.clusters
+        clusters = state.seeds.state.online.agent.clusters
         return returns, jnp.arange(AGENTS)[None] if clusters is None else clusters
 
     quickly = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

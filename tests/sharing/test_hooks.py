@@ -10,9 +10,8 @@ from numpy.testing import assert_array_equal
 
 from prism_marl.envs.roles import State
 from prism_marl.runs import runner
-from prism_marl.training.trainer import Trainer
 from prism_marl.types import EnvSpec, Observation, Step
-from tiny import small
+from tiny import small, trainer_of
 
 TYPES = np.asarray([0, 1, 1, 0, 1])
 
@@ -39,7 +38,7 @@ class Planted:
 @pytest.mark.parametrize("method", ["seps", "adaps"])
 def test_random_legal_steps_are_kept_and_tell_types_apart(method: str):
     changes = {"sharing__pretraining": "800", "learner__buffer": "300", "run__envs": "10", "network__width": "10"}
-    trainer = Trainer(small("roles/5", method, run__seeds="2", **changes), Planted())
+    trainer = trainer_of(small("roles/5", method, run__seeds="2", **changes), Planted())
 
     @jax.jit
     def prepared():
@@ -48,18 +47,18 @@ def test_random_legal_steps_are_kept_and_tell_types_apart(method: str):
 
     before, after = prepared()
     assert_array_equal(after.seeds.steps, 800)  # counted in the budget: epsilon and the end of training read this
-    assert_array_equal(after.seeds.replay.added, 200)  # kept: ten episodes of four steps at a time
-    action = np.asarray(after.seeds.replay.storage.action)[:, :200]
+    assert_array_equal(after.seeds.buffer.added, 200)  # kept: ten episodes of four steps at a time
+    action = np.asarray(after.seeds.buffer.storage.action)[:, :200]
     assert_array_equal(np.unique(action), [1, 2, 3])
     assert np.ptp(np.bincount(action.ravel())[1:]) < 0.1 * action.size / 3  # no network has a say
-    for nets in (after.seeds.learner.online, after.seeds.learner.target):  # labels reach both at once
+    for nets in (after.seeds.state.online, after.seeds.state.target):  # labels reach both at once
         for labels in np.asarray(nets.agent.clusters):
             assert_array_equal(labels == labels[0], TYPES[0] == TYPES)
-    for old, new in zip(jax.tree.leaves(before.seeds.learner), jax.tree.leaves(after.seeds.learner), strict=True):
+    for old, new in zip(jax.tree.leaves(before.seeds.state), jax.tree.leaves(after.seeds.state), strict=True):
         if jnp.issubdtype(old.dtype, jnp.inexact):
             assert_array_equal(old, new)  # nothing is learned meanwhile
     if method == "adaps":
-        online, target = after.seeds.learner.online.agent, after.seeds.learner.target.agent
+        online, target = after.seeds.state.online.agent, after.seeds.state.target.agent
         assert not np.array_equal(online.fc2.mask[:, 0], online.fc2.mask[:, 1])
         assert_array_equal(online.fc2.mask, target.fc2.mask)
 
@@ -72,7 +71,7 @@ def stops(monkeypatch):
     def record_faults(self, name, *arguments):
         if name in ("prepare", "refresh"):
             seeds = arguments[0].seeds
-            found.append((name, int(seeds.steps.min()), int(seeds.learner.updates.max())))
+            found.append((name, int(seeds.steps.min()), int(seeds.state.updates.max())))
         return call(self, name, *arguments)
 
     monkeypatch.setattr(runner._Session, "_call", record_faults)

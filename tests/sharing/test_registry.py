@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from prism_marl import cli
+from prism_marl.buffers.ring import Ring
 from prism_marl.experiment.experiment import Net
 from prism_marl.experiment.presets import preset
-from prism_marl.learners.qmix import Episode, QMix, QMixLearner, QMixState
-from prism_marl.runs.runner import make_trainer
+from prism_marl.learners import QMix, QMixLearner
+from prism_marl.learners.base import Trajectory
+from prism_marl.learners.value import ValueState
 from prism_marl.sharing import METHODS, Sharing
 from prism_marl.sharing.footprint import footprint
-from prism_marl.types import EnvSpec
+from prism_marl.training.build import make_trainer
+from prism_marl.types import EnvSpec, Observation
 
 SPEC = EnvSpec("toy", agents=3, observation=4, state=5, actions=4, roles=3, horizon=3)
 UPDATES = 6
@@ -29,32 +32,38 @@ def settings_of(method: str) -> Sharing:
     return sharing.changed(switch_step=SWITCH) if method == "lorasa" else sharing
 
 
-def episodes(number: int) -> Episode:
+def episodes(number: int) -> Trajectory:
     """Whole episodes of noise: with three steps the recurrent weights have something to carry."""
     rng = np.random.default_rng(0)
     t, a, u = SPEC.horizon, SPEC.agents, SPEC.actions
-    return Episode(
-        local=jnp.asarray(rng.normal(size=(number, t + 1, a, SPEC.observation)), jnp.float32),
-        state=jnp.asarray(rng.normal(size=(number, t + 1, SPEC.state)), jnp.float32),
-        avail=jnp.ones((number, t + 1, a, u), bool),
-        role=jnp.broadcast_to(jnp.arange(a, dtype=jnp.int16), (number, t + 1, a)),
+    return Trajectory(
+        obs=Observation(
+            local=jnp.asarray(rng.normal(size=(number, t + 1, a, SPEC.observation)), jnp.float32),
+            state=jnp.asarray(rng.normal(size=(number, t + 1, SPEC.state)), jnp.float32),
+            avail=jnp.ones((number, t + 1, a, u), bool),
+            role=jnp.broadcast_to(jnp.arange(a, dtype=jnp.int16), (number, t + 1, a)),
+        ),
+        next_obs=None,
         action=jnp.asarray(rng.integers(0, u, (number, t, a)), jnp.int16),
         reward=jnp.asarray(rng.normal(size=(number, t)), jnp.float32),
+        agent_reward=None,
         terminated=jnp.broadcast_to(jnp.arange(t) == t - 1, (number, t)),
+        truncated=None,
         valid=jnp.ones((number, t), bool),
     )
 
 
-def learned(sharing: Sharing) -> tuple[QMixState, QMixState, dict]:
+def learned(sharing: Sharing) -> tuple[ValueState, ValueState, dict]:
     """The state before and after some updates, and the metrics of all of them."""
-    learner = QMixLearner(QMix(lr=0.01, batch=16, embed=4, hypernet=4), sharing, SPEC, 12)
+    learner = QMixLearner(QMix(lr=0.01, batch=16, buffer=16, embed=4, hypernet=4), sharing, SPEC, width=12)
     batch = episodes(16)
 
     def run(key):
-        state = learner.init(key)
-        agent = sharing.prepare(state.online.agent, learner.experience(batch), key)
-        state = eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, agent))
-        return state, *jax.lax.scan(lambda s, step: learner.update(s, batch, step), state, jnp.arange(UPDATES))
+        state, buffer = learner.init(key), Ring(batch, jnp.int32(16))
+        agent = sharing.prepare(learner.agent(state), learner.experience(buffer), key)
+        state = learner.with_agent(state, agent)
+        state = eqx.tree_at(lambda s: s.target.agent, state, agent)  # weights would follow later
+        return state, *jax.lax.scan(lambda s, step: learner.improve(s, batch, step), state, jnp.arange(UPDATES))
 
     return jax.device_get(jax.jit(run)(jax.random.key(1)))
 
@@ -93,10 +102,10 @@ def test_footprint_is_the_size_of_the_arrays_that_are_trained(method: str, capsy
     task, width = "lbf/4x4-2p-1f", 12
     experiment = preset(task, method)
     trainer = make_trainer(experiment.changed(network=Net(width)))
-    agent = jax.eval_shape(trainer.init).seeds.learner.online.agent
+    agent = jax.eval_shape(trainer.init).seeds.state.online.agent
     leaves = jax.tree.leaves(agent)  # every one with the axis of seeds in front
     numbers = sum(math.prod(leaf.shape[1:]) for leaf in leaves)
-    counted = footprint(jax.eval_shape(trainer.learner.agent, jax.random.key(0)))
+    counted = footprint(jax.eval_shape(trainer.learner.build_agent, jax.random.key(0)))
     assert counted.parameters == numbers
     assert counted.bytes == sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves)
     assert cli.main(["footprint", task, "--method", method, "--width", str(width), "--json"]) == 0

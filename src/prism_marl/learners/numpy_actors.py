@@ -62,14 +62,15 @@ class NumpyActors:
 
     def __call__(
         self,
-        policy: DensePolicy,
+        policy: DensePolicy | None,
         seeds: slice,
         local: np.ndarray,
         state: np.ndarray,
         noise: np.ndarray | None,
         mode: Mode,
     ) -> np.ndarray:
-        """Actions [n, b, a, u] of some seeds for observations local [n, b, a, o] and state [n, b, s]."""
+        """Actions [n, b, a, u] of some seeds for observations local [n, b, a, o] and state [n, b, s]. Random ones need
+        no policy."""
         if mode == "random":
             assert noise is not None
             return noise

@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 import subprocess
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ PACKAGE = "git+https://github.com/oxwhirl/smacv2.git"
 
 class SMACv2:
     """One game; its twin ``skirmish`` in JAX gives the sizes."""
+
+    replayable: ClassVar[bool] = False  # the game rolls dice of its own
 
     def __init__(self, twin: Skirmish):
         self.twin = twin

@@ -17,13 +17,13 @@ from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import MATD3Learner
 from prism_marl.monitor import Quiet
 from prism_marl.runs import checkpoint, runner
-from prism_marl.runs.runner import make_trainer
 from prism_marl.sharing import METHODS, Prism
 from prism_marl.training import export_cache
+from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import ExportCache, open_export_cache
 from prism_marl.training.programs import Programs
 from prism_marl.training.trainer import Trainer
-from tiny import same_arrays, same_result, small
+from tiny import same_arrays, same_result, small, trainer_of
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +178,7 @@ def test_whatever_decides_a_program_is_part_of_its_name(tmp_path, monkeypatch):
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("task", ["lbf/10x10-3p-3f", "skirmish/terran_5_vs_5", "roles/4", "reach/3"])
+@pytest.mark.parametrize("task", ["lbf/10x10-3p-3f", "skirmish/terran_5_vs_5", "roles/4", "reach/3", "reach_jax/3"])
 def test_every_start_of_an_experiment_finds_the_same_names(task):
     for method in METHODS:
         assert origin(preset(task, method)) == origin(preset(task, method))
@@ -192,10 +192,10 @@ def test_code_from_elsewhere_is_not_kept(tmp_path, monkeypatch):
     experiment = preset("roles/4", "prism")
     assert open_export_cache(None, make_trainer(experiment)) is None
     assert open_export_cache(tmp_path, make_trainer(experiment.changed(sharing=Mine()))) is None
-    spec = make_trainer(experiment).env.spec
+    spec = make_trainer(experiment).learner.spec
     adapted = type("JaxMARL", (), {"__module__": "prism_marl.envs.jaxmarl", "spec": spec})()
     for env in (adapted, types.SimpleNamespace(spec=spec)):
-        assert open_export_cache(tmp_path, Trainer(experiment, env)) is None
+        assert open_export_cache(tmp_path, trainer_of(experiment, env)) is None
     (tmp_path / "own.py").write_text("")
     module = plugins.load_file(tmp_path / "own.py")
     try:

@@ -1,4 +1,4 @@
-"""The loop around MATD3: its schedule, its numbers whatever interrupts it, and every sharing method in it."""
+"""MATD3 on rows of the host: its schedule, its numbers whatever interrupts it, and every sharing method in it."""
 
 import functools
 import json
@@ -14,18 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from prism_marl.collect.host_steps import collect, draw, first_ended, play, step_in_turns
-from prism_marl.collect.numpy_policy import NumpyActors, plain
-from prism_marl.training.vector_learning import Learning
 
-from prism_marl.buffers.ring import empty_ring
+from prism_marl.collect.base import Summary
+from prism_marl.collect.host import OWN, HostCollector
+from prism_marl.collect.host_rows import first_ended, play_on, step_in_turns
+from prism_marl.collect.players import NumpyPlayer
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
+from prism_marl.learners.base import Clock, Trajectory
+from prism_marl.learners.log import GIVEN, empty_log
+from prism_marl.learners.numpy_actors import NumpyActors, dense_policy
 from prism_marl.runs import checkpoint, runner
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
+from prism_marl.training.build import make_trainer
 from prism_marl.training.programs import Programs
+from prism_marl.training.state import packed
+from prism_marl.types import Observation
 from tiny import final_state, same_arrays
 
 SMALL = {
@@ -60,38 +66,32 @@ def rows(folder: Path, name: str = "eval") -> list[dict]:
 # Schedule.
 
 
-@functools.cache
-def counting() -> Learning:
-    """The program of an interval whose updates only count themselves."""
-    learner = runner.make_trainer(tiny("fups", learner__policy_freq="2")).learner
-    return Learning(learner, envs=2)
-
-
 def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     """Five critic updates an interval; every second of them, across intervals, is followed by the actors."""
-    learning = counting()
+    trainer = make_trainer(tiny("fups", learner__policy_freq="2", run__seeds="2"))
 
     def critics(self, state, batch, key):
-        return eqx.tree_at(lambda s: s.updates, state, state.updates + 1), {"loss": 1.0, "q": 0.0, "critic_loss": 1.0}
+        metrics = {"loss": jnp.ones(()), "q": jnp.zeros(()), "critic_loss": jnp.ones(())}
+        return eqx.tree_at(lambda s: s.updates, state, state.updates + 1), metrics
 
     def actors(self, state, batch, step):
-        return eqx.tree_at(lambda s: s.renewed, state, state.renewed + 1), {"actor_loss": 3.0}
+        return eqx.tree_at(lambda s: s.renewed, state, state.renewed + 1), {"actor_loss": jnp.full((), 3.0)}
 
-    monkeypatch.setattr(type(learning.learner), "update_critics", critics)
-    monkeypatch.setattr(type(learning.learner), "update_actors", actors)
-    seeds = jax.jit(learning.init)(jnp.arange(2, dtype=jnp.uint32))
-    counters = tuple(jnp.zeros((), jnp.int32) for _ in range(4))
-    block = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), learning.block(2))
-    store, learn = jax.jit(learning.store), jax.jit(learning.learn)
-    seeds, counters = store(seeds, counters, block)
+    monkeypatch.setattr(type(trainer.learner), "update_critics", critics)
+    monkeypatch.setattr(type(trainer.learner), "update_actors", actors)
+    state = trainer.init()
+    batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), trainer._collected(state)[1])
+    collected = ((), batch, Summary(jnp.full(2, 10, jnp.int32), dict.fromkeys(GIVEN, jnp.ones(2, bool))))
+    store, learn = (jax.jit(functools.partial(trainer.absorb, learn=learn)) for learn in (False, True))
+    seeds, clock = store(state.seeds, state.clock, *collected)
     for number in (1, 2, 3):
-        seeds, counters, _ = learn(seeds, counters, block)
-        assert_array_equal(seeds.learner.updates, [5 * number] * 2)
-        assert_array_equal(seeds.learner.renewed, [5 * number // 2] * 2)
+        seeds, clock = learn(seeds, clock, *collected)
+        assert_array_equal(seeds.state.updates, [5 * number] * 2)
+        assert_array_equal(seeds.state.renewed, [5 * number // 2] * 2)
         assert_array_equal(seeds.steps, [10 * (number + 1)] * 2)
-        assert [int(counter) for counter in counters] == [number + 1, 5 * number, 5 * number, 0]
-    assert_allclose(seeds.sums["loss"], 15)
-    assert_allclose(seeds.sums["actor_loss"], 3 * 2 * 7)  # twice the sum, because only one update in two adds to it
+        assert [int(counter) for counter in jax.tree.leaves(clock)] == [number + 1, 5 * number, 5 * number, 0]
+    assert_allclose(seeds.log.sums["loss"], 15)
+    assert_allclose(seeds.log.sums["actor_loss"], 3 * 2 * 7)  # twice the sum, because only one update in two adds to it
 
 
 def test_learning_begins_with_a_short_piece_however_fast_collecting_was(tmp_path, monkeypatch):
@@ -113,31 +113,36 @@ def test_learning_begins_with_a_short_piece_however_fast_collecting_was(tmp_path
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_actor_updates_in_fixed_places_are_those_that_are_asked_for(every):
     """The loop without a question, against the loop that asks at every update whether it is time."""
-    fixed = Learning(
-        runner.make_trainer(tiny("prism", learner__policy_freq=str(every), learner__updates="6")).learner, envs=2
-    )
-    seeds = jax.jit(fixed.init)(jnp.arange(2, dtype=jnp.uint32))
-    rng = np.random.default_rng(0)
-    block = jax.tree.map(lambda leaf: jnp.asarray(rng.uniform(-1, 1, leaf.shape), leaf.dtype), fixed.block(2))
-    seeds, _ = jax.jit(fixed.store)(seeds, tuple(jnp.zeros((), jnp.int32) for _ in range(4)), block)
-    chains = jax.vmap(fixed._chains)(seeds.key, seeds.replay)
-    noise = jax.vmap(lambda key: jax.random.split(key, 6))(seeds.key)
-    along = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (chains, noise))
+    fixed = make_trainer(tiny("prism", learner__policy_freq=str(every), learner__updates="6")).learner
+    state, key, rng = fixed.init(jax.random.key(0)), jax.random.key(1), np.random.default_rng(0)
+    ring = fixed.add(fixed.buffer(), random_batch(fixed.template(), 2, rng))
+    along = (fixed._chains(key, ring), jax.random.split(key, 6))
 
-    start = (seeds.learner, seeds.sums, seeds.faults)
+    start = (state, empty_log(fixed.metrics, fixed.checks))
     numbered = (*along, 1 + jnp.arange(6))
-    ours = jax.jit(lambda carry: fixed._round(carry, seeds.replay, jnp.int32(10), numbered))(start)
-    critics = jax.jit(lambda carry, *now: fixed._critics(carry, seeds.replay, jnp.int32(10), *now))
+    ours = jax.jit(lambda carry: fixed._round(carry, ring, jnp.int32(10), numbered))(start)
+    critics = jax.jit(lambda carry, *now: fixed._critics(carry, ring, jnp.int32(10), *now))
     actors = jax.jit(lambda carry, batch: fixed._actors(carry, batch, jnp.int32(10)))
     theirs = start
     for number in range(6):
         theirs, batch = critics(theirs, *jax.tree.map(lambda leaf, number=number: leaf[number], along))
         if (number + 1) % every == 0:
             theirs = actors(theirs, batch)
-    assert_array_equal(ours[0].updates, [6, 6])
-    assert not np.array_equal(ours[0].online.agent.fc1.U, seeds.learner.online.agent.fc1.U)
-    for one, other in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
-        assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert int(ours[0].updates) == 6
+    assert not np.array_equal(ours[0].online.agent.fc1.U, state.online.agent.fc1.U)
+    ours, theirs = checkpoint.flatten(ours), checkpoint.flatten(theirs)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert_allclose(value, theirs[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def random_batch(template: Trajectory, rows: int, rng: np.random.Generator) -> Trajectory:
+    """A collection [t, b, ...] of numbers that mean nothing."""
+
+    def drawn(leaf):
+        return jnp.asarray(rng.uniform(-1, 1, (leaf.shape[0], rows, *leaf.shape[1:])), leaf.dtype)
+
+    return jax.tree.map(drawn, template)
 
 
 def test_presets_give_fifty_updates_for_fifty_steps_of_all_environments():
@@ -163,11 +168,11 @@ def test_a_run_warms_up_on_top_of_its_steps(finished):
     assert steps == [0, 70, 120, 170, 220]
     assert [row["seed"] for row in rows(finished)] == [5, 6] * 5
     state = final_state(finished)
-    assert_array_equal(state["seeds.learner.updates"], [100, 100])  # half an update for each of 200 steps
-    assert int(state["updates"]) == 100 and int(state["iteration"]) == 22 and int(state["refreshed"]) == 120
-    assert_array_equal(state["seeds.replay.added"], [220, 220])
-    assert_array_equal(state["seeds.learner.renewed"], [4, 4])  # critics start afresh at 50, 100, 150 and 200
-    assert int(state["renewed"]) == 200
+    assert_array_equal(state["seeds.state.updates"], [100, 100])  # half an update for each of 200 steps
+    assert int(state["clock.own.0"]) == 100 and int(state["clock.iteration"]) == 22 and int(state["refreshed"]) == 120
+    assert_array_equal(state["seeds.buffer.added"], [220, 220])
+    assert_array_equal(state["seeds.state.renewed"], [4, 4])  # critics start afresh at 50, 100, 150 and 200
+    assert int(state["clock.own.1"]) == 200
     assert all(np.isfinite(value) for row in rows(finished, "train") for value in row.values())
     assert "epsilon" not in rows(finished, "train")[0] and len(rows(finished, "train")) == 8
 
@@ -209,13 +214,13 @@ def advanced(experiment: Experiment, goals: list[int]) -> dict[str, np.ndarray]:
     """A run that is cut at some steps, its state passing through a checkpoint's form and a new trainer each time."""
     state = None
     for goal in goals:
-        trainer = runner.make_trainer(experiment)
+        trainer = make_trainer(experiment)
         if state is None:
             state = trainer.prepare(trainer.advance(trainer.init(), 20, learn=False))
         else:
             state = checkpoint.unflatten(state, trainer.shapes(), "test")
         state = trainer.advance(state, goal, learn=True)
-        state = checkpoint.flatten(trainer.packed(state))
+        state = checkpoint.flatten(packed(state))
     return state
 
 
@@ -233,19 +238,19 @@ def test_a_robot_continues_where_it_stood():
     """Hopper falls early, so episodes begin inside the stretch that is cut; its physics counts in float64."""
     robot = functools.partial(tiny, "fups", task="mamujoco/hopper-3x1", learner__n_step="3")
     whole = advanced(robot(), [60])
-    assert whole["simulator.states"].dtype == np.float64 and whole["seeds.replay.storage.state"].any()
+    assert whole["snapshot.states"].dtype == np.float64 and whole["seeds.buffer.storage.state"].any()
     assert same_arrays(whole, advanced(robot(), [30, 40, 60]))
 
 
 def test_a_checkpoint_holds_the_filled_part_of_the_ring():
     experiment = tiny("fups")
-    trainer = runner.make_trainer(experiment)
+    trainer = make_trainer(experiment)
     state = trainer.advance(trainer.init(), 20, learn=False)
-    held = checkpoint.flatten(trainer.packed(state))
-    assert held["seeds.replay.storage.reward"].shape == (1, 20)
+    held = checkpoint.flatten(packed(state))
+    assert held["seeds.buffer.storage.reward"].shape == (1, 20)
     assert same_arrays(checkpoint.flatten(checkpoint.unflatten(held, trainer.shapes(), "x")), checkpoint.flatten(state))
-    assert held["simulator.drift"].dtype == np.float32 and trainer.shapes().seeds.replay.storage.reward.size == 120
-    wrong = held | {"seeds.replay.storage.reward": held["seeds.replay.storage.reward"].astype(np.float64)}
+    assert held["snapshot.drift"].dtype == np.float32 and trainer.shapes().seeds.buffer.storage.reward.size == 120
+    wrong = held | {"seeds.buffer.storage.reward": held["seeds.buffer.storage.reward"].astype(np.float64)}
     with pytest.raises(Exception, match="does not fit this experiment"):
         checkpoint.unflatten(wrong, trainer.shapes(), "x")
 
@@ -258,35 +263,45 @@ def test_the_host_keeps_numbers_that_a_device_would_round():
 # Playing.
 
 
+def clock(iteration: int = 0) -> Clock:
+    return Clock(np.int32(iteration), np.int32(0), ())  # pyright: ignore[reportArgumentType]
+
+
+def collected(trainer, mode: str, policy=None) -> Trajectory:
+    """One interval of all seeds [n, t, b, ...]."""
+    return trainer.collector.collect(trainer.learner, policy, (), None, None, clock(), mode)[1]
+
+
 def test_transitions_are_those_of_the_environment():
     """Each row follows its own chain: what comes next is the next observation, unless an episode ended there."""
-    trainer = runner.make_trainer(tiny("fups", learner__train_interval="25", run__seeds="2"))
+    trainer = make_trainer(tiny("fups", learner__train_interval="25", run__seeds="2"))
     trainer.init()
-    env, spec = trainer.env, trainer.env.spec
-    draws = draw(spec, range(2), 0, 25, 2, uniform=True)
-    assert np.abs(draws.noise).max() <= 1 and draws.noise.std() == pytest.approx(3**-0.5, rel=0.1)
-    block = collect(env, trainer.learner.empty_transition(), draws, None, 0.1)
-    assert block.local.shape == (2, 50, 0, 3) and block.state.shape == (2, 50, 3)
-    chain = jax.tree.map(lambda leaf: leaf.reshape(2, 25, 2, *leaf.shape[2:]), block)
-    assert_array_equal(chain.action, draws.noise)
-    assert chain.done.any() and not (chain.terminated & ~chain.done).any()
-    going = ~chain.done[:, :-1]
-    assert_array_equal(chain.next_state[:, :-1][going], chain.state[:, 1:][going])
-    assert (chain.next_state[:, :-1][~going] != chain.state[:, 1:][~going]).any(axis=-1).all()
-    again = draw(spec, range(1, 2), 0, 25, 2, uniform=True)
-    assert_array_equal(again.noise[0], draws.noise[1])  # a seed's numbers do not depend on its company
-    assert (draw(spec, range(2), 1, 25, 2, uniform=True).starts != draws.starts).mean() > 0.9
+    learner, collector = trainer.learner, trainer.collector
+    noise, starts = collector._numbers_of(learner, 0, 25, "random")
+    assert np.abs(noise).max() <= 1 and noise.std() == pytest.approx(3**-0.5, rel=0.1)
+    batch = collected(trainer, "random")
+    assert batch.obs.local.shape == (2, 25, 2, 0, 3) and batch.obs.state.shape == (2, 25, 2, 3)
+    assert_array_equal(batch.action, noise)
+    done = batch.terminated | batch.truncated
+    assert done.any() and not (batch.terminated & batch.truncated).any() and batch.valid.all()
+    going = ~done[:, :-1]
+    assert_array_equal(batch.next_obs.state[:, :-1][going], batch.obs.state[:, 1:][going])
+    assert (batch.next_obs.state[:, :-1][~going] != batch.obs.state[:, 1:][~going]).any(axis=-1).all()
+    ring = learner.add(learner.buffer(), jax.tree.map(lambda leaf: jnp.asarray(leaf[1]), batch))
+    for held, wanted in ((ring.storage.state, batch.obs.state), (ring.storage.done, done)):
+        assert_array_equal(held[:50], wanted[1].reshape(50, *wanted.shape[3:]))  # those of one step lie side by side
+    alone = HostCollector(collector._build, range(1, 2), 2)
+    assert_array_equal(alone._numbers_of(learner, 0, 25, "random")[0][0], noise[1])  # whoever else plays
+    assert (collector._numbers_of(learner, 1, 25, "random")[1] != starts).mean() > 0.9
 
 
-def test_exploration_adds_noise_to_the_actors_and_stays_in_the_box():
-    trainer = runner.make_trainer(tiny("fups"))
+def test_exploration_adds_noise_to_the_actors_and_stays_in_the_box(monkeypatch):
+    trainer = make_trainer(tiny("fups"))
     trainer.init()
-    draws = draw(trainer.env.spec, range(1), 0, 5, 2, uniform=False)
-    constant = lambda part, local, state: np.full((1, 2, 3, 2), 0.9, np.float32)  # noqa: E731
-    block = collect(trainer.env, trainer.learner.empty_transition(), draws, constant, 0.1)
-    wanted = np.clip(0.9 + 0.1 * draws.noise, -1, 1).reshape(1, 10, 3, 2)
-    assert_allclose(block.action, wanted, atol=1e-6)
-    assert (block.action == 1).any()
+    monkeypatch.setattr(NumpyActors, "_actions", lambda *_: np.full((1, 2, 3, 2), 0.9, np.float32))
+    batch, (noise, _) = collected(trainer, "explore"), trainer.collector._numbers_of(trainer.learner, 0, 5, "explore")
+    assert_allclose(batch.action, np.clip(0.9 + 0.1 * noise, -1, 1), atol=1e-6)
+    assert (batch.action == 1).any() and noise.shape == (1, 5, 2, 3, 2)
 
 
 def test_evaluation_takes_the_first_episodes_to_end():
@@ -299,17 +314,21 @@ def test_evaluation_takes_the_first_episodes_to_end():
 
 
 def test_play_starts_the_next_episode_from_its_own_seed():
-    trainer = runner.make_trainer(tiny("fups"))
-    env, starts = trainer._rows(2), np.array([[[3, 4], [5, 6]]])
+    env, starts = make_trainer(tiny("fups")).collector.shared(2), np.array([[[3, 4], [5, 6]]])
+    still = NumpyPlayer(lambda *_: np.zeros((1, 2, 3, 2), np.float32), None, None, "greedy")
+    begun, reset = [], env.reset
+    env.reset = lambda rows, seeds: (begun.append((list(rows), list(seeds))), reset(rows, seeds))
     seen, over = [], 0
-    still = lambda part, local, state: np.zeros((1, 2, 3, 2), np.float32)  # noqa: E731
-    for finished in play(env, still, starts):
+    for finished in play_on(env, still, starts):
         over += len(finished)
-        if finished:
-            seen += [(episode.seed, episode.values["length"]) for episode in finished]
+        seen += [(episode.seed, episode.values["length"]) for episode in finished]
         if over >= 4:
             break
     assert len(seen) == 4 and all(seed == 0 and length <= 10 for seed, length in seen)
+    assert begun[0] == ([0, 1], [3, 5])
+    wanted = {0: [4, 3], 1: [6, 5]}  # each row by itself, and from the front again when its list ends
+    for rows, seeds in begun[1:]:
+        assert [wanted[row].pop(0) for row in rows] == seeds
 
 
 class AllAtOnce:
@@ -322,23 +341,24 @@ class AllAtOnce:
 
 def test_seeds_in_turns_play_what_they_play_all_at_once():
     """Three seeds of a robot that falls: episodes begin while the rows of other seeds are on their way."""
-    trainer = runner.make_trainer(tiny("prism", task="mamujoco/hopper-3x1", run__seeds="3"))
-    state, env, act = trainer.init(), trainer.env, NumpyActors(trainer.learner)
+    sizes = {"learner__train_interval": "60", "learner__explore": "0.5", "run__seeds": "3"}
+    trainer = make_trainer(tiny("prism", task="mamujoco/hopper-3x1", **sizes))
+    state, env = trainer.init(), trainer.collector.env
     begun, finished, begin, finish = [], [], env.begin, env.finish
     env.begin = lambda rows, action: (begun.append((rows.start, rows.stop)), begin(rows, action))
     env.finish = lambda rows: (finished.append((rows.start, rows.stop)), finish(rows))[1]
-    chosen = functools.partial(act, trainer._copied(trainer._plain(state.seeds)))
-    draws = draw(env.spec, range(3), 0, 60, 2, uniform=False)
-    start, stored = env.snapshot(), trainer.learner.empty_transition()
-    in_turns = collect(env, stored, draws, chosen, 0.5)
-    assert set(begun) == {(0, 4), (4, 6)} and in_turns.done.any()
+    policy, start = trainer._playing_policy(state), env.snapshot()
+    in_turns = collected(trainer, "explore", policy)
+    assert set(begun) == {(0, 4), (4, 6)} and (in_turns.terminated | in_turns.truncated).any()
     env.restore(start)
-    jax.tree.map(assert_array_equal, in_turns, collect(AllAtOnce(env), stored, draws, chosen, 0.5))
-    for _ in step_in_turns(env, 3, lambda number, part, obs: np.zeros((part.stop - part.start, 2, 3, 1))):
+    trainer.collector._pool[OWN] = AllAtOnce(env)
+    jax.tree.map(assert_array_equal, in_turns, collected(trainer, "explore", policy))
+    still = NumpyPlayer(lambda _, part, *__: np.zeros((part.stop - part.start, 2, 3, 1)), None, None, "greedy")
+    for _ in step_in_turns(env, 3, still):
         break
-    assert sorted(begun) == sorted(finished), "whoever stops early leaves nobody on the way"
+    assert sorted(begun) == sorted(finished), "a loop that stops early must wait for rows that still move"
     env.step(np.zeros((6, 3, 1)))
-    trainer.close()
+    env.close()
 
 
 # Every method.
@@ -347,12 +367,10 @@ def test_seeds_in_turns_play_what_they_play_all_at_once():
 @functools.cache
 def played():
     """A ring with random play on reach/3."""
-    trainer = runner.make_trainer(tiny("fups"))
+    trainer = make_trainer(tiny("fups", learner__train_interval="60"))
     trainer.init()
-    draws = draw(trainer.env.spec, range(1), 0, 60, 2, uniform=True)
-    block = collect(trainer.env, trainer.learner.empty_transition(), draws, None, 0.1)
-    ring = empty_ring(trainer.learner.empty_transition(), 120)
-    return ring.add(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), block))
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), collected(trainer, "random"))
+    return trainer.learner.add(trainer.learner.buffer(), batch)
 
 
 def check(learner, state, agent) -> None:
@@ -360,21 +378,25 @@ def check(learner, state, agent) -> None:
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state) if leaf.dtype == np.float32)
     drift = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     on_device = learner.actions(agent, jnp.zeros((4, 0, 3)), jnp.asarray(drift))
-    layers = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plain(agent, 3))
-    on_host = NumpyActors(learner)(layers, slice(0, 1), np.zeros((1, 4, 0, 3)), drift[None])[0]
+    layers = jax.tree.map(lambda leaf: np.asarray(leaf)[None], dense_policy(agent, 3))
+    on_host = learner.numpy()(layers, slice(0, 1), np.zeros((1, 4, 0, 3)), drift[None], None, "greedy")[0]
     assert_allclose(on_host, on_device, rtol=1e-4, atol=1e-5)
+    none = jnp.zeros((4, 3, 0), bool)
+    obs = Observation(jnp.zeros((4, 0, 3)), jnp.asarray(drift), none, none)
+    _, dense, _ = learner.act(dense_policy(agent, 3), (), obs, jax.random.key(0), jnp.int32(0), "greedy")
+    assert_allclose(dense, on_device, rtol=1e-4, atol=1e-5)
     leaves = jax.tree.leaves(agent)
-    size = footprint(jax.eval_shape(learner.agent, jax.random.key(0)))
+    size = footprint(jax.eval_shape(learner.build_agent, jax.random.key(0)))
     assert size.parameters == sum(leaf.size for leaf in leaves) and size.bytes == sum(leaf.nbytes for leaf in leaves)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_without_nonsense(method):
-    learner, ring = runner.make_trainer(tiny(method)).learner, played()
+    learner, ring = make_trainer(tiny(method)).learner, played()
     state = before = learner.init(jax.random.key(0))  # not compiled: most of its small programs serve all methods
     critics, actors = jax.jit(learner.update_critics), jax.jit(learner.update_actors)
     for number in range(3):
-        batch = learner.read(ring, learner.chains(ring, jnp.arange(8) + 8 * number, 2))
+        batch = learner.read(ring, learner.chains(ring, jnp.arange(8) + 8 * number))
         state, metrics = critics(state, batch, jax.random.key(number))
         state, more = actors(state, batch, jnp.int32(2_000_000 * number))  # lorasa changes phase on the way
         assert all(np.isfinite(value) for value in (metrics | more).values())
@@ -383,19 +405,19 @@ def test_every_method_learns_without_nonsense(method):
 
 
 def test_clusters_are_found_in_random_play_and_reach_the_targets():
-    trainer = runner.make_trainer(tiny("adaps", sharing__pretraining="10", sharing__ratio="0.3"))
+    trainer = make_trainer(tiny("adaps", sharing__pretraining="10", sharing__ratio="0.3"))
     state = trainer.prepare(trainer.advance(trainer.init(), 30, learn=False))
     agent, target = (jax.tree.map(lambda leaf: leaf[0], nets.agent)
-                     for nets in (state.seeds.learner.online, state.seeds.learner.target))  # fmt: skip
+                     for nets in (state.seeds.state.online, state.seeds.state.target))  # fmt: skip
     assert int(state.prepared) == 1 and sorted(set(agent.clusters.tolist())) == [0, 1]
     assert (~agent.fc1.mask).sum(axis=1).tolist() == [2, 2]  # floor(0.3 * 8) nodes of each cluster are off
     assert_array_equal(target.clusters, agent.clusters)
     assert_array_equal(target.fc1.mask, agent.fc1.mask)
-    check(trainer.learner, state.seeds.learner, agent)
+    check(trainer.learner, state.seeds.state, agent)
 
 
 def test_spectra_are_recorded():
-    trainer = runner.make_trainer(tiny("prism", run__seeds="2"))
+    trainer = make_trainer(tiny("prism", run__seeds="2"))
     found = trainer.spectra(trainer.init())
     assert {name: values.shape for name, (values, _) in found.items()} == {
         "fc1": (2, 3, 6), "fc2": (2, 3, 8), "fc3": (2, 3, 2),

@@ -5,35 +5,44 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl.collect.compiled import materialise, watch
+from prism_marl.collect.compiled import CompiledCollector, _episode_states
 from prism_marl.collect.compiled import play as play_seeds
 from prism_marl.envs import make
-from prism_marl.learners.qmix import QMix, QMixLearner
+from prism_marl.learners import QMix, QMixLearner
+from prism_marl.learners.base import Clock
 from prism_marl.networks.recurrent import recurrent_agent
 from prism_marl.sharing import METHODS, FuPSID
+from prism_marl.sharing.dense import materialise
 
 NUMBER = 48
 ENV = make("lbf/4x4-2p-1f")
 
 
-def play(learner, agent, key, epsilon, number):
-    """One seed."""
-    agents = jax.tree.map(lambda leaf: leaf[None], agent)
-    return jax.tree.map(lambda leaf: leaf[0], play_seeds(ENV, learner, agents, key[None], epsilon, number))
+def play(learner, agent, key, mode, number):
+    """One seed: its episodes as they are stored [b, t, ...], and how they ended [b]."""
+    policy, keys = jax.tree.map(lambda leaf: leaf[None], materialise(agent)), key[None]
+    zeros = jnp.zeros(1, jnp.int32)
+    clock = Clock(jnp.int32(0), jnp.int32(0), ())
+    _, batch, summary = CompiledCollector(ENV, 0, 1, number).collect(learner, policy, (), keys, zeros, clock, mode)
+    ended = play_seeds(ENV, learner, policy, keys, zeros, number, mode)[0]
+    ring = learner.add(learner.buffer(), jax.tree.map(lambda leaf: leaf[0], batch))
+    stored = jax.tree.map(lambda leaf: leaf[:number], ring.storage)
+    return stored, jax.tree.map(lambda leaf: leaf[0], ended), summary
 
 
 def learner_of(time_limit_ends: bool) -> QMixLearner:
-    settings = QMix(embed=4, hypernet=4, time_limit_ends=time_limit_ends)
-    return QMixLearner(settings, FuPSID(), ENV.spec, 8)
+    settings = QMix(embed=4, hypernet=4, buffer=NUMBER, time_limit_ends=time_limit_ends)
+    return QMixLearner(settings, FuPSID(), ENV.spec, width=8)
 
 
 @pytest.fixture(scope="module")
 def played():
     """Random episodes: some end with the food, some with the clock."""
     learner, key = learner_of(True), jax.random.key(4)
-    agent = jax.jit(learner.agent)(jax.random.key(1))
-    episodes, summary = jax.jit(lambda agent: play(learner, agent, key, 1.0, NUMBER))(agent)
-    return learner, key, episodes, summary
+    agent = jax.jit(learner.build_agent)(jax.random.key(1))
+    episodes, ended, summary = jax.jit(lambda agent: play(learner, agent, key, "random", NUMBER))(agent)
+    assert int(summary.steps[0]) == int(ended.length.sum()) and all(fine.all() for fine in summary.finite.values())
+    return learner, key, episodes, ended
 
 
 def test_an_episode_of_length_l_has_l_valid_steps(played):
@@ -60,26 +69,26 @@ def test_what_is_stored_is_what_the_environment_showed(played):
     step = jax.jit(jax.vmap(ENV.step))
     keys, valid = jax.random.split(key, NUMBER), np.asarray(episodes.valid)
     joint = learner._inputs(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes))[1]
-    assert episodes.local.dtype == jnp.int8 and episodes.state.size == 0
+    assert episodes.obs.local.dtype == jnp.int8 and episodes.obs.state.size == 0
     for t in range(ENV.spec.horizon):
         here = valid[:, t]
-        assert (np.asarray(episodes.local[:, t])[here] == np.asarray(obs.local)[here]).all()
-        assert (np.asarray(episodes.avail[:, t])[here] == np.asarray(obs.avail)[here]).all()
-        assert (np.asarray(episodes.role[:, t])[here] == np.asarray(obs.role)[here]).all()
+        assert (np.asarray(episodes.obs.local[:, t])[here] == np.asarray(obs.local)[here]).all()
+        assert (np.asarray(episodes.obs.avail[:, t])[here] == np.asarray(obs.avail)[here]).all()
+        assert (np.asarray(episodes.obs.role[:, t])[here] == np.asarray(obs.role)[here]).all()
         assert (np.asarray(joint[t])[here] == np.asarray(obs.state)[here]).all()
         state, now = step(keys, state, episodes.action[:, t].astype(jnp.int32))
         obs = now.obs
         assert (np.asarray(episodes.reward[:, t])[here] == np.asarray(now.reward)[here]).all()
         last = here & np.asarray(now.terminated | now.truncated)
-        assert (np.asarray(episodes.local[:, t + 1])[last] == np.asarray(obs.local)[last]).all()
+        assert (np.asarray(episodes.obs.local[:, t + 1])[last] == np.asarray(obs.local)[last]).all()
         assert (np.asarray(now.metrics["collected"])[last] == np.asarray(summary.metrics["collected"])[last]).all()
 
 
 def test_a_clock_that_does_not_count_as_an_end_leaves_no_mark(played):
     _, key, episodes, summary = played
     learner = learner_of(False)
-    agent = jax.jit(learner.agent)(jax.random.key(1))
-    again, _ = jax.jit(lambda agent: play(learner, agent, key, 1.0, NUMBER))(agent)
+    agent = jax.jit(learner.build_agent)(jax.random.key(1))
+    again, *_ = jax.jit(lambda agent: play(learner, agent, key, "random", NUMBER))(agent)
     assert (again.action == episodes.action).all() and (again.valid == episodes.valid).all()
     cleared = np.asarray(summary.metrics["collected"]) == 1
     assert (np.asarray(again.terminated).any(1) == cleared).all()
@@ -87,12 +96,12 @@ def test_a_clock_that_does_not_count_as_an_end_leaves_no_mark(played):
 
 def test_a_watched_episode_is_one_of_those_played():
     learner, key = learner_of(True), jax.random.key(8)
-    agent = jax.jit(learner.agent)(jax.random.key(1))
-    states, summary, length = jax.jit(lambda agent: watch(ENV, learner, agent, key))(agent)
-    episodes, same = jax.jit(lambda agent: play(learner, agent, key, 0.0, 1))(agent)
-    assert summary.returns[0] == same.returns[0] and length == same.length[0]
+    agent = jax.jit(learner.build_agent)(jax.random.key(1))
+    states, total, length = jax.jit(lambda agent: _episode_states(ENV, learner, materialise(agent), key))(agent)
+    episodes, same, _ = jax.jit(lambda agent: play(learner, agent, key, "greedy", 1))(agent)
+    assert total == same.returns[0] and length == same.length[0]
     assert states.row.shape[0] == ENV.spec.horizon + 1
-    own = episodes.local[0, : int(length) + 1, 0]  # the first agent's row and column follow the only food
+    own = episodes.obs.local[0, : int(length) + 1, 0]  # the first agent's row and column follow the only food
     assert (own[:, 3] == states.row[: int(length) + 1, 0]).all()
     assert (own[:, 4] == states.col[: int(length) + 1, 0]).all()
 
@@ -122,14 +131,14 @@ def test_plain_matrices_act_exactly_as_the_method_does(method, masks):
 def test_the_loop_stops_with_the_last_episode_and_keeps_what_it_saw_last():
     """Two seeds with one random episode each: both wait for the longer one, none for the clock."""
     learner, key = learner_of(False), jax.random.key(2)
-    agent = jax.jit(learner.agent)(jax.random.key(1))
-    agents = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), agent)
-    few = jax.jit(lambda keys: play_seeds(ENV, learner, agents, keys, 1.0, 1))
+    agent = jax.jit(learner.build_agent)(jax.random.key(1))
+    policy = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), materialise(agent))
+    few = jax.jit(lambda keys: play_seeds(ENV, learner, policy, keys, jnp.zeros(2, jnp.int32), 1, "random"))
     stops = []
     for number in range(30):
-        episodes, summary = few(jax.random.split(jax.random.fold_in(key, number), 2))
-        seen = np.asarray(episodes.local).any(axis=(0, 1, 3, 4))  # slots at which any seed saw anything
-        longest = int(np.asarray(summary.length).max())
+        ended, _, slots = few(jax.random.split(jax.random.fold_in(key, number), 2))
+        seen = np.asarray(slots.local).any(axis=(1, 2, 3, 4))  # slots at which any seed saw anything
+        longest = int(np.asarray(ended.length).max())
         stop = min(ENV.spec.horizon, -(-longest // 10) * 10)
         assert seen[: stop + 1].all() and not seen[stop + 1 :].any()
         stops.append(stop)
