@@ -18,6 +18,7 @@ from prism_marl.experiment.presets import preset
 from prism_marl.monitor import ProgressBar
 from prism_marl.runs import checkpoint
 from prism_marl.runs.machine import configure_jax
+from prism_marl.runs.trained import load_trained
 from prism_marl.sharing import METHODS
 from tiny import foraging, record
 
@@ -189,7 +190,7 @@ def test_eval_shows_numbers_and_an_episode_as_a_film_and_as_text(prism_marl, tra
         frames = getattr(film, "n_frames", 1)
     assert f"in {frames - 1} steps: x.gif" in out
     # what follows looks at the same state again: compiling once is enough
-    trainer, state = eval.load(trained, 4)
+    trainer, state, _ = load_trained(trained, 4)
     eval.render(trainer, state, 1, 2, "text")
     shown = capsys.readouterr().out
     assert shown.count("step ") >= 2 and "A" in shown and "return" in shown

@@ -21,6 +21,7 @@ from prism_marl.reports.page_data import load_study, page_data
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs import folder as run_folder
 from prism_marl.runs.run_files import REPLAY_FRAMES, REPLAY_SHAPES, worth_keeping
+from prism_marl.runs.trained import load_trained
 from prism_marl.scene import Scene, Shape
 from prism_marl.training.state import packed
 from tiny import small
@@ -72,7 +73,7 @@ def begun(experiment: Experiment, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(run):
-    return eval.load(run, 2)
+    return load_trained(run, 2)[:2]
 
 
 def frames_of(path) -> int:
