@@ -71,7 +71,7 @@ def learned(sharing: Sharing) -> tuple[ValueState, ValueState, dict]:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains(method: str):
     before, after, metrics = learned(settings_of(method))
-    for leaf in jax.tree.leaves((after, metrics)):
+    for leaf in jax.tree.leaves((after.online, after.target, after.optimiser, after.balance, metrics)):
         assert np.all(np.isfinite(leaf))
     assert metrics["td_loss"][-1] < metrics["td_loss"][0]
     pairs = zip(jax.tree_util.tree_leaves_with_path(before.online), jax.tree.leaves(after.online), strict=True)
