@@ -53,13 +53,13 @@ def test_a_plan_prints_the_grid_and_touches_nothing(sweep, tmp_path):
 FILES = {
     "sweep.json": json.dumps({"tasks": ["roles/2"], "sharing": ["fups", "nops"], "options": {"run.steps": [1, 2]}}),
     "list.py": """
-from prism_marl.presets import preset
-from prism_marl.sweep import grid
+from prism_marl.experiment.presets import preset
+from prism_marl.sweeps.grid import grid
 sweep = grid([preset("roles/2", method) for method in ("fups", "nops")], {"run.steps": [1, 2]})
 """,
     "function.py": """
-from prism_marl.presets import preset
-from prism_marl.sweep import Sweep, grid
+from prism_marl.experiment.presets import preset
+from prism_marl.sweeps.grid import Sweep, grid
 def sweep():
     return Sweep("mine", grid([preset("roles/2", m) for m in ("fups", "nops")], {"run.steps": [1, 2]}))
 """,
