@@ -23,16 +23,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line has it
 import jax
 import jax.numpy as jnp
 import numpy as np
+from prism_marl.collect.numpy_policy import NumpyActors
+from prism_marl.training.vector_learning import Learning
 
 from prism_marl import envs
-from prism_marl.collect.numpy_policy import NumpyActors
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import Batch, MATD3Learner
 from prism_marl.runs.machine import configure_jax, describe_machine
 from prism_marl.runs.runner import make_trainer
 from prism_marl.training import vector_trainer
-from prism_marl.training.vector_learning import Learning
 
 
 def experiment_of(task: str, method: str, seeds: int, changes: list[str]) -> Experiment:

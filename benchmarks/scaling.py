@@ -24,11 +24,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from prism_marl.collect.host_steps import collect, draw
 
 from prism_marl import envs
 from prism_marl.buffers.nstep import NStep, Transition, distinct
 from prism_marl.buffers.ring import Ring, empty_ring
-from prism_marl.collect.host_steps import collect, draw
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import MATD3Learner, MATD3State

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from prism_marl.training.vector_learning import Learning
 
 from prism_marl.collect.host_episodes import HostRollout
 from prism_marl.envs import registry
@@ -26,7 +27,6 @@ from prism_marl.experiment.presets import preset
 from prism_marl.runs import checkpoint, machine, runner
 from prism_marl.training import finite
 from prism_marl.training.trainer import Trainer
-from prism_marl.training.vector_learning import Learning
 from prism_marl.types import EnvSpec, Observation, Step
 from tiny import same_arrays, small
 

@@ -7,7 +7,7 @@ import pytest
 
 from prism_marl.envs import describe
 from prism_marl.experiment.presets import method_settings
-from prism_marl.networks import MlpActor, RecurrentAgent, build_agent, agent_shapes
+from prism_marl.networks import MlpActor, RecurrentAgent, agent_shapes, build_agent
 from prism_marl.paper import budgets
 from prism_marl.paper.scaling import AGENTS, STUDIED, Point, scaling_figure, scaling_study, write_figure
 from prism_marl.sharing import METHODS, FuPS, Kaleidoscope, NoPS, Prism

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import prism_marl
+from prism_marl.learners import LEARNERS
+from prism_marl.sharing import METHODS
 
 SOURCE = Path(prism_marl.__file__).parent
 ROOMS = (  # from the top: a room imports rooms above it and its own files, never a room below
@@ -64,3 +66,31 @@ def test_functions_and_files_stay_short(name):
     ]
     assert not long
     assert len(text.splitlines()) <= LONGEST_FILE
+
+
+OWN_NAMES = ("sharing", "learners", "paper", "experiment")  # rooms that may tell methods or learners apart by name
+
+
+def names_asked(source: str) -> set[str]:
+    """Names and classes of methods and learners that a file compares with, or asks for with ``isinstance``."""
+    classes = {cls.__name__ for cls in (*METHODS.values(), *LEARNERS.values())}
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            words = {part.value for part in (node.left, *node.comparators) if isinstance(part, ast.Constant)}
+            found |= {word for word in words if word in METHODS or word in LEARNERS}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            asked = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+            found |= asked & (classes | {f"{name}Learner" for name in classes})
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if room_of(name) not in OWN_NAMES])
+def test_nobody_asks_which_method_or_learner_is_in_use(name):
+    assert not names_asked((SOURCE / name).read_text())
+
+
+def test_the_check_of_names_sees_every_form():
+    assert names_asked("if method == 'prism': pass") == {"prism"}
+    assert names_asked("isinstance(x, (A, MATD3Learner))") == {"MATD3Learner"}
+    assert not names_asked("make('prism')")

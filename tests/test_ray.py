@@ -80,7 +80,7 @@ def test_more_than_this_machine_has_is_refused_at_once():
         def cluster_resources(self):
             return {"CPU": 2.0}
 
-    with pytest.raises(UserError, match="--gpus: 1 are asked for, this machine has 0"):
+    with pytest.raises(UserError, match="--gpus: this machine has 0, not 1"):
         Ray(gpus=1)._resources(Cluster())
     assert Ray()._resources(Cluster()) == {"num_cpus": 1, "num_gpus": 0}
     assert Ray(address="auto", gpus=1)._resources(Cluster()) == {"num_cpus": 1, "num_gpus": 1}

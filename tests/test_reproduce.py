@@ -98,7 +98,7 @@ def test_lines_of_a_panel_can_be_told_apart_and_a_method_has_one_colour():
 def test_the_tables_agree_with_the_paper():
     assert all(row["agrees"] for row in setting_rows())
     for name in ("table-budgets", "table-scaling"):
-        (rows,) = TARGETS[name].draw(Gathered()).tables.values()
+        (rows,) = TARGETS[name].plot(Gathered()).tables.values()
         assert rows and all(row["agrees"] for row in rows)
 
 
@@ -146,8 +146,8 @@ def test_a_figure_says_what_is_missing_and_its_numbers_come_from_the_rows(tmp_pa
 def test_improvement_over_all_panels_is_the_mean_of_the_panels(tmp_path):
     curves = at_scale(TARGETS["fig-smacv2"].curves(False), SCALES["smoke"])
     put_runs(curves, tmp_path, ("prism", "nops"))
-    drawing = TARGETS["fig-smacv2"].draw(gather(curves, tmp_path))
-    rows = drawing.tables["Probability that the reference is better"]
+    result = TARGETS["fig-smacv2"].plot(gather(curves, tmp_path))
+    rows = result.tables["Probability that the reference is better"]
     assert [row["panel"] for row in rows][-1] == "all 3 panels" and {row["against"] for row in rows} == {"NoPS"}
     assert rows[-1]["probability"][0] == pytest.approx(np.mean([row["probability"][0] for row in rows[:-1]]))
 
@@ -159,7 +159,7 @@ def test_nothing_of_a_figure_is_cut_off(name, tmp_path):
         folder = folder_of(experiment, tmp_path)
         make_run(folder.parent, name=folder.name, method="prism", evaluations=3, seeds=2, spectra=False)
         (folder / "done").touch()
-    figure = TARGETS[name].draw(gather(curves, tmp_path)).figure
+    figure = TARGETS[name].plot(gather(curves, tmp_path)).figure
     assert figure is not None
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -172,14 +172,14 @@ def test_nothing_of_a_figure_is_cut_off(name, tmp_path):
 def test_the_spectral_figure_shows_distances_of_the_recorded_spectra(tmp_path):
     target = TARGETS["fig-spectra"]
     curves = at_scale(target.curves(False), SCALES["smoke"])
-    assert target.draw(gather(curves, tmp_path)).figure is not None, "a figure that says that there is nothing"
+    assert target.plot(gather(curves, tmp_path)).figure is not None, "a figure that says that there is nothing"
     folder = put_runs(curves, tmp_path, ("prism",))["prism"]
-    drawing = target.draw(gather(curves, tmp_path))
-    assert drawing.figure is not None and len(drawing.figure.axes) == 2 * 4 + 2
+    result = target.plot(gather(curves, tmp_path))
+    assert result.figure is not None and len(result.figure.axes) == 2 * 4 + 2
     layer = next(layer for layer in load_run(folder).spectra.layers if layer.name == "fc2")  # pyright: ignore
     by_hand = [np.abs(layer.spectrum[-1, seed, i] - layer.spectrum[-1, seed, j]).sum()
                for seed in range(5) for i in range(3) for j in range(i)]  # fmt: skip
-    row = [row for row in drawing.tables["How far agents lie apart"] if row["layer"] == "fc2"][-1]
+    row = [row for row in result.tables["How far agents lie apart"] if row["layer"] == "fc2"][-1]
     assert row["mean L1 distance"] == pytest.approx(np.mean(by_hand), rel=1e-3)
 
 
@@ -234,7 +234,7 @@ def toy(monkeypatch) -> Target:
     fresh, broken = (small("roles/2", m, run__steps="20", run__eval_every="10") for m in ("fups", "snp"))
     lines = {"A": foraging(), "B": fresh, "C": fresh, "D": broken}
     curves = tuple(Curve("toy", label, e, "#000000", reference=label == "A") for label, e in lines.items())
-    target = Target("fig-toy", "for this test", TARGETS["fig-lbf"].draw, lambda real: curves)
+    target = Target("fig-toy", "for this test", TARGETS["fig-lbf"].plot, lambda real: curves)
     monkeypatch.setitem(registry.TARGETS, "fig-toy", target)
     return target
 

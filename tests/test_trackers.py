@@ -127,7 +127,7 @@ def test_a_tracker_that_does_not_start_is_one_sentence(trained, tmp_path, monkey
         raise ValueError("no API key\nsee the manual")
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
-    told = r"^--sinks: wandb failed \(ValueError: no API key\); mend its settings or leave it out$"
+    told = r"^--sinks: wandb failed \(ValueError: no API key\); correct its settings or leave it out$"
     with pytest.raises(UserError, match=told), tracked(Quiet(), ["wandb"], foraging(), tmp_path / "run") as monitor:
         monitor.recorded(tmp_path / "run")  # nothing to hand over yet
         copy_rows(trained, tmp_path / "run", range(1))
@@ -144,7 +144,7 @@ def test_a_tracker_that_fails_later_does_not_stop_the_run(trained, tmp_path, mon
         for number in (1, 2):
             copy_rows(trained, tmp_path / "run", range(number, number + 1))
             monitor.recorded(tmp_path / "run")
-    assert len(notes.notes) == 1 and "ZeroDivisionError" in notes.notes[0] and "the run goes on" in notes.notes[0]
+    assert len(notes.notes) == 1 and "ZeroDivisionError" in notes.notes[0] and "the run continues" in notes.notes[0]
 
 
 def test_sinks_are_known_and_installed_before_anything_starts(monkeypatch):

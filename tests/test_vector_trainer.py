@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-
-from prism_marl.buffers.ring import empty_ring
 from prism_marl.collect.host_steps import collect, draw, first_ended, play, step_in_turns
 from prism_marl.collect.numpy_policy import NumpyActors, plain
+from prism_marl.training.vector_learning import Learning
+
+from prism_marl.buffers.ring import empty_ring
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
@@ -25,7 +26,6 @@ from prism_marl.runs import checkpoint, runner
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
 from prism_marl.training.programs import Programs
-from prism_marl.training.vector_learning import Learning
 from tiny import final_state, same_arrays
 
 SMALL = {

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prism_marl import envs, learners, sharing
-    from prism_marl.api import Run, evaluate, experiment, load_run, report, train
+    from prism_marl.api import Run, evaluate, load_run, make_experiment, report, train
     from prism_marl.errors import UserError
     from prism_marl.experiment.experiment import Experiment
 
@@ -35,8 +35,8 @@ _HOME = {
     "Run": "prism_marl.api",
     "UserError": "prism_marl.errors",
     "evaluate": "prism_marl.api",
-    "experiment": "prism_marl.api",
     "load_run": "prism_marl.api",
+    "make_experiment": "prism_marl.api",
     "report": "prism_marl.api",
     "train": "prism_marl.api",
 }
@@ -48,9 +48,9 @@ __all__ = [
     "UserError",
     "envs",
     "evaluate",
-    "experiment",
     "learners",
     "load_run",
+    "make_experiment",
     "report",
     "sharing",
     "train",

@@ -26,7 +26,7 @@ from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # pyright: ignore[reportMissingImports]
 
     from prism_marl.report.load import Curves
 
@@ -34,7 +34,7 @@ Folder = str | Path
 Kind = Literal["eval", "train"]
 
 
-def experiment(
+def make_experiment(
     task: str,
     *,
     sharing: str = "prism",
@@ -79,7 +79,7 @@ def train(
     """Train a team, or continue a run that was interrupted. A finished run is left as it is.
 
     Args:
-        task: a task name, with the settings of ``experiment`` as further arguments, or an ``Experiment``.
+        task: a task name, with the settings of ``make_experiment`` as further arguments, or an ``Experiment``.
         out: the run folder; by default ``runs/TASK/METHOD-HASH``. It belongs to one experiment for good.
         progress: a progress bar on standard error, nothing, or a monitor of your own.
         trackers: ``"tensorboard"``, ``"wandb"``; they get a copy of all rows.
@@ -94,7 +94,7 @@ def train(
             raise UserError(f"{next(iter(settings))}: an Experiment holds all settings; change it before training")
         chosen = task
     else:
-        chosen = experiment(task, **settings)
+        chosen = make_experiment(task, **settings)
     chosen.validate()
     names = check_sinks(",".join(trackers) or None)
     folder = Path(out) if out is not None else chosen.folder(Path("runs"))
@@ -191,7 +191,7 @@ class Run:
     def dataframe(self, kind: Kind = "eval") -> "pandas.DataFrame":
         """All rows as a table of pandas, which has to be installed."""
         try:
-            import pandas
+            import pandas  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError:
             raise UserError("dataframe: pandas is not installed: pip install pandas") from None
         parts = [pandas.DataFrame({"seed": one.seed, "step": one.steps, **one.metrics}) for one in self._seeds(kind)]

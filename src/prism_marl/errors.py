@@ -1,4 +1,4 @@
-"""The one exception that users see: a sentence that names the field and the remedy."""
+"""The one exception that users see: a sentence that names the wrong field and says what to do."""
 
 import difflib
 import errno
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user can fix. The command line prints it and exits with ``code``; nobody sees a traceback."""
+    """Something the user can correct. The command line prints the message, no traceback, and exits with ``code``."""
 
     def __init__(self, message: str, *, code: int = 2):
         super().__init__(message)
@@ -17,16 +17,16 @@ MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, err
 
 
 def storage_error(error: OSError, remedy: str = "choose another file or folder") -> UserError:
-    """What the system said about a file: a name that cannot be used is the user's fault, a full disk the machine's."""
-    place = error.filename2 or error.filename or "a file"
-    said = f"{place}: cannot be used ({error.strerror or error})"
+    """The ``UserError`` for an ``OSError`` about a file: code 1 if the machine is at fault (a full disk), else 2."""
+    path = error.filename2 or error.filename or "a file"
+    problem = f"{path}: cannot be used ({error.strerror or error})"
     if error.errno in MACHINE:
-        return UserError(f"{said}; free some space or {remedy}", code=1)
-    return UserError(f"{said}; {remedy}")
+        return UserError(f"{problem}; free some space or {remedy}", code=1)
+    return UserError(f"{problem}; {remedy}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the closest known one, or all of them when none is close."""
+    """A hint for a misspelt name: the closest known name, or all of them if none is close."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:

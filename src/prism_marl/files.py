@@ -1,7 +1,8 @@
-"""Files that a stranger may have made: only plain ones are opened, only inside their folder, only of a sane size.
+"""Safe reading of files that somebody else has made, and atomic writing.
 
-A run folder is often somebody else's. A link in it could show a private file on a page or let a row be appended to it,
-a pipe would be waited for without end, and a few bytes on the disk can claim to be terabytes.
+A run folder often comes from another person. A link in it could put a private file on a page or append rows to it, a
+pipe would block the reader for ever, and a file of a few bytes on disk can claim to have terabytes. So only regular
+files inside the run folder and below a size limit are opened.
 """
 
 import contextlib
@@ -15,18 +16,18 @@ from typing import Any
 from prism_marl.errors import UserError
 
 LARGEST_TEXT = 2**26  # bytes of a settings file, a footprint or a replay
-LARGEST_ROWS = 2**28  # of a file of rows
+LARGEST_ROWS = 2**28  # bytes of a file of rows
 
 
 class StrangeFileError(ValueError):
-    """Why a file is not read, as the end of a sentence that begins with its name."""
+    """A file that is not read. The message ends a sentence that begins with the file's name."""
 
 
 def check_plain(path: Path, root: Path, limit: int | None = None) -> Path:
-    """The path, if it is a file inside ``root`` and not larger than ``limit``; opening it cannot hang or surprise."""
+    """Returns the path if it is a regular file inside ``root`` and not larger than ``limit``; raises otherwise."""
     if _leads_out(path, root):
         raise StrangeFileError("is a link that leads out of the run folder")
-    size = path.stat().st_size  # raises where nothing is there
+    size = path.stat().st_size  # raises if there is no such file
     if not path.is_file():
         raise StrangeFileError("is not a file")
     if limit is not None and size > limit:
@@ -35,22 +36,22 @@ def check_plain(path: Path, root: Path, limit: int | None = None) -> Path:
 
 
 def read_text(path: Path, root: Path, limit: int = LARGEST_TEXT, errors: str = "strict") -> str:
-    """The text of a plain file."""
+    """The text of a regular file."""
     return check_plain(path, root, limit).read_text(encoding="utf-8", errors=errors)
 
 
 def parse_object(text: str) -> Any:
-    """JSON in which no name comes twice: which of two values counts must not depend on who reads it."""
-    return json.loads(text, object_pairs_hook=_once)
+    """Parse JSON. Raises if an object has the same name twice, because parsers differ in which value they take."""
+    return json.loads(text, object_pairs_hook=_unique_names)
 
 
 def refuse_links_out(folder: Path) -> None:
-    """Nothing that is written into a run folder may end up elsewhere."""
+    """Raise if writing into a run folder could change a file outside it."""
     for path in _entries(folder):
         if _leads_out(path, folder):
             raise UserError(f"{path} is a link that leads out of the run folder; put what it points to in its place")
         if not (path.is_file() or path.is_dir()):
-            raise UserError(f"{path} is neither a file nor a folder; remove it, or choose another --out")
+            raise UserError(f"{path} is neither a file nor a folder; choose another --out")
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -64,11 +65,11 @@ def _entries(folder: Path) -> Iterator[Path]:
 def _leads_out(path: Path, root: Path) -> bool:
     try:
         return not path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):  # links that go round in a circle
+    except (OSError, RuntimeError):  # links that point to each other
         return True
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -77,31 +78,43 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Readers see the old file or the new one, never a part; a full disk leaves the old one in place."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path``, to which the block writes; it replaces ``path`` when the block ends.
+
+    Readers see the old file or the new one, never a part. If the block raises, the old file stays.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # a link of this name would be followed
+        yield temporary
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):  # it exists only if something failed; on a read-only disk this fails too
+            temporary.unlink()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file so that the new content survives a power cut; a full disk leaves the old file in place."""
+    try:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
         directory = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(directory)  # the new name itself must survive a power cut
+            os.fsync(directory)  # makes the new name survive, too
         finally:
             os.close(directory)
     except OSError as error:
-        with contextlib.suppress(OSError):  # on a disk that can only be read, even this fails
-            temporary.unlink(missing_ok=True)
         raise UserError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder", code=1
         ) from None
 
 
 def number(value: object) -> float:
-    """``value`` as a float; NaN for anything that is not a number."""
+    """``value`` as a float; NaN if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:

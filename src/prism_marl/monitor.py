@@ -1,4 +1,4 @@
-"""Where rows go. JSON lines in the run folder are the record; the progress bar is for people."""
+"""What a run reports while it runs: progress, notes, new rows. The row files in the run folder are the record."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,18 +10,18 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column
 from rich.text import Text
 
-WIDE = 120  # columns that a progress bar needs to have everything in one line
+WIDE = 120  # columns that a progress bar needs to fit into one line
 
 
 class Monitor(Protocol):
-    """Something that shows how a run is going."""
+    """Receives the reports of a run."""
 
     def progress(self, steps: int, rate: float, text: str) -> None: ...
 
     def note(self, text: str) -> None: ...
 
     def recorded(self, folder: Path) -> None:
-        """The row files of the run folder have grown; the first call tells what a continued run begins with."""
+        """The row files of the run folder have new rows; a continued run calls this at its start, too."""
         ...
 
 
@@ -39,7 +39,7 @@ class Quiet:
 
 
 class Several(Quiet):
-    """Tells several monitors."""
+    """Passes everything on to several monitors."""
 
     def __init__(self, monitors: Sequence[Monitor]):
         self.monitors = monitors
@@ -66,8 +66,8 @@ class _Rate(ProgressColumn):
 
 
 class ProgressBar(Quiet):
-    """A progress bar with steps/s, return, loss and time left. It appears with the first thing there is to show. In a
-    narrow terminal the title has a line of its own: numbers that are cut off are worth nothing."""
+    """A progress bar with steps/s, return, loss and time left; it appears with the first report. In a narrow terminal
+    the title is printed on a line of its own, so that no number is cut off."""
 
     def __init__(self, total: int, title: str, console: Console | None = None):
         self.console = console or Console(stderr=True)

@@ -1,6 +1,6 @@
-"""A drawing of one environment state that the terminal, a GIF and the web page can all show.
+"""A drawing of one environment state as data, which the terminal, a GIF and the web page can show.
 
-An environment that wants to be watched offers ``scene(state) -> Scene``; everything that draws is written once.
+An environment with pictures has a method ``scene(state) -> Scene``; ``render`` draws the scenes of all environments.
 Coordinates run from (0, 0) at the top left to (width, height) at the bottom right.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from prism_marl.files import number
 
-GOAL = -1  # colour of what the agents want more of: food, health
-NOBODY = -2  # colour of what belongs to no agent
+GOAL = -1  # colour of what agents collect or keep: food, health
+NOBODY = -2  # colour of things that belong to no agent
 FOE = -3  # colour of opponents
-SHIELD = -4  # colour of what protects, light blue
+SHIELD = -4  # colour of shields, light blue
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Shape:
     x: float
     y: float
     size: float  # full width in scene units; of a bar, its thickness
-    colour: int  # index into the palette of the drawer: agents use their own index, others a constant above
+    colour: int  # index into the palette: an agent's index, or a constant above
     label: str = ""  # short text inside the shape
-    glyph: str = "?"  # one character for the terminal; none where "" is said
+    glyph: str = "?"  # one character for the terminal; "": not shown there
     ring: bool = False  # drawn with an outline: the agent is acting on something
     dx: float = 0.0  # of a bar
     dy: float = 0.0
@@ -42,20 +42,14 @@ class Scene:
     shapes: tuple[Shape, ...]
     grid: bool = True  # draw cell lines at whole coordinates
     caption: str = ""
-    extra: dict[str, float] = field(default_factory=dict)  # numbers worth printing under the picture
-    legend: str = ""  # what letters and signs mean, where nobody could guess
+    extra: dict[str, float] = field(default_factory=dict)  # numbers shown under the picture
+    legend: str = ""  # what letters and signs mean
 
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. Green is kept for what they want.
+# Okabe and Ito's palette, which colour-blind readers can tell apart; its green is reserved for GOAL.
 PALETTE = ("#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#666666")
-
-
 FOOD = "#009E73"
-
-
 INK, LINE, PAPER, PLAIN = "#222222", "#DDDDDD", "#FFFFFF", "#999999"
-
-
 SPECIAL = {GOAL: FOOD, NOBODY: PLAIN, FOE: INK, SHIELD: "#56B4E9"}
 
 
@@ -65,7 +59,7 @@ def colour_of(shape: Shape) -> str:
 
 
 def scene_to_json(scene: Scene) -> dict[str, Any]:
-    """The scene as plain JSON types, with each shape's colour spelled out."""
+    """The scene as plain JSON types; each shape also gets its colour as hex."""
     plain = dataclasses.asdict(scene)
     for entry, shape in zip(plain["shapes"], scene.shapes, strict=True):
         entry.update(x=float(shape.x), y=float(shape.y), size=float(shape.size))
@@ -81,18 +75,18 @@ def scene_to_json(scene: Scene) -> dict[str, Any]:
 
 
 def read_scene(raw: dict[str, Any]) -> Scene:
-    """The scene that ``render.scene_to_json`` wrote."""
+    """The inverse of ``scene_to_json``."""
     width, height = float(raw["width"]), float(raw["height"])
     if not (0 < width < math.inf and 0 < height < math.inf):
         raise ValueError("a scene has a finite, positive size")
     shapes = tuple(_shape(shape) for shape in raw["shapes"])
     extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
-    said = {key: str(raw.get(key, "")) for key in ("caption", "legend")}
-    return Scene(width, height, shapes, bool(raw.get("grid", True)), extra=extra, **said)
+    texts = {key: str(raw.get(key, "")) for key in ("caption", "legend")}
+    return Scene(width, height, shapes, bool(raw.get("grid", True)), extra=extra, **texts)
 
 
 def _shape(raw: dict[str, Any]) -> Shape:
-    place = {key: float(raw[key]) for key in ("x", "y", "size")}
-    place |= {key: float(raw.get(key, 0.0)) for key in ("dx", "dy")}
+    numbers = {key: float(raw[key]) for key in ("x", "y", "size")}
+    numbers |= {key: float(raw.get(key, 0.0)) for key in ("dx", "dy")}
     known = {field.name: raw[field.name] for field in dataclasses.fields(Shape) if field.name in raw}
-    return Shape(**{**known, **place, "colour": int(raw["colour"])})
+    return Shape(**{**known, **numbers, "colour": int(raw["colour"])})

@@ -17,6 +17,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
 from lbforaging.foraging import ForagingEnv
 from pettingzoo import ParallelEnv
+from prism_marl.training.host_trainer import HostTrainer
 
 from prism_marl import envs
 from prism_marl.envs import base as envs_base
@@ -30,7 +31,6 @@ from prism_marl.learners import QMix
 from prism_marl.monitor import Quiet
 from prism_marl.runs import runner
 from prism_marl.sharing import method
-from prism_marl.training.host_trainer import HostTrainer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LBF = "lbforaging/6x6-2p-1f"
@@ -284,7 +284,7 @@ def space(**spaces: Any) -> type[Toy]:
     ("variant", "content", "hint"),
     [
         ("no-module", {}, "must name a module with parallel_env"),
-        ("nowhere_to_be_found.game", {}, "not there .'nowhere_to_be_found'.; install it or run from the folder"),
+        ("nowhere_to_be_found.game", {}, "does not exist .'nowhere_to_be_found'.; install it or run from the folder"),
         ("toy", {}, "'toy' has no parallel_env; add a function"),
         ("toy", {"parallel_env": Toy}, "how long an episode may last; write 'pettingzoo/toy.horizon=200'"),
         ("toy?horizon=0", {"parallel_env": Toy}, "whole number from 1 to"),
@@ -325,7 +325,7 @@ def test_an_empty_mask_is_refused_while_playing():
         def _infos(self) -> dict[str, Any]:
             return {agent: {"action_mask": np.zeros(2)} if agent == "a" else {} for agent in self.agents}
 
-    with pytest.raises(UserError, match="leaves agent 'a' no legal action at step 0"):
+    with pytest.raises(UserError, match="gives agent 'a' no legal action at step 0"):
         PettingZoo("pettingzoo/stuck", Stuck(), horizon=2).reset(0)
 
 

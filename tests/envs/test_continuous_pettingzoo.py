@@ -125,7 +125,7 @@ def test_what_is_neither_list_nor_box_is_refused(monkeypatch):
         return types.SimpleNamespace(parallel_env=lambda: made)
 
     for spaces, hint in (
-        ({"left": Discrete(3)}, "'left' a list of actions and others a box"),
+        ({"left": Discrete(3)}, "'left' Discrete actions and others a Box"),
         ({"right": Box(-np.inf, np.inf, (1,))}, "'right' a Box that is not of bounded"),
         ({"right": Box(0, 5, (1,), np.int64)}, "'right' a Box that is not of bounded"),
     ):

@@ -102,7 +102,7 @@ def game(installed):
 def test_without_the_package_one_sentence_says_what_to_install_and_what_to_play():
     with pytest.raises(UserError, match=r"pip install git\+https.*smacv2.git; 'skirmish/terran_5_vs_5' needs neither$"):
         envs.make_host("smacv2/terran_5_vs_5")
-    with pytest.raises(UserError, match="is as published by itself; write 'smacv2/zerg_5_vs_5'"):
+    with pytest.raises(UserError, match="needs no '-published'; write 'smacv2/zerg_5_vs_5'"):
         envs.make_host("smacv2/zerg_5_vs_5-published")
     with pytest.raises(UserError, match=r"'smacv2/zerg_5_vs5' is not .* did you mean 'zerg_5_vs_5'"):
         envs.describe("smacv2/zerg_5_vs5")
@@ -160,16 +160,16 @@ def test_a_lost_game_cuts_its_episode_short_and_the_next_one_is_played(game: SMA
 
 def test_a_game_killed_from_outside_or_too_slow_is_replaced(game: SMACv2, monkeypatch):
     game.reset(1)
-    assert game._child is not None
-    game._child.process.kill()
+    assert game._process is not None
+    game._process.process.kill()
     assert game.reset(2).local.shape == (2, 34) and game.restarts == 1
     monkeypatch.setattr(smacv2, "PATIENCE", 0.0)
     assert game.step(np.array([STOP, 0])).truncated and game.restarts == 2
     monkeypatch.setattr(smacv2, "PATIENCE", 300.0)
     game.reset(3)
-    child = game._child
+    process = game._process
     game.close()
-    assert child is not None and game._child is None and child.process.poll() == 0  # it was asked, and left by itself
+    assert process is not None and game._process is None and process.process.poll() == 0  # it ended when asked to
 
 
 def test_a_game_that_never_starts_or_has_other_sizes_is_one_sentence(installed, monkeypatch):

@@ -176,5 +176,5 @@ def test_unknown_method_names_the_nearest():
 
 
 def test_wrong_number_of_places_is_refused():
-    with pytest.raises(UserError, match="3 identities but the agent axis has 5 places"):
+    with pytest.raises(UserError, match="3 identities but the agent axis has length 5"):
         layer_of("nops")(jnp.zeros((5, 5)))

@@ -286,9 +286,9 @@ def test_bad_settings_name_the_field():
 
 def test_more_roles_than_masks_is_one_clear_sentence():
     layer = Prism().linear(6, 4, identities=2, key=jax.random.key(0), kind="hidden", depth=0)
-    with pytest.raises(UserError, match=r"identity: the array names identity 2 .* largest valid value is 1"):
+    with pytest.raises(UserError, match=r"identity: the array has the value 2 .* largest valid value is 1"):
         layer(jnp.ones((5, 3, 6)), jnp.array([0, 1, 2]))
-    with pytest.raises(UserError, match=r"knows 2 identities but the agent axis has 3 places"):
+    with pytest.raises(UserError, match=r"has 2 identities but the agent axis has length 3"):
         layer(jnp.ones((5, 3, 6)))
 
 

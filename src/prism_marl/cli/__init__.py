@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, and turns every expected failure into one sentence."""
+"""The command line: finds the command, runs it, and prints every expected error as one sentence."""
 
 import importlib
 import os
@@ -22,33 +22,33 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Entry point of ``prism-marl``; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    # Actors of robots act in numpy, in products too small to be shared out: more threads only disturb each other, and
-    # physics. It counts when numpy is first imported.
+    # Actors of robots run in numpy with small products: more threads would only slow down each other and the physics.
+    # numpy reads this variable when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        _refuse_what_is_no_text(argv)
+        _refuse_invalid_text(argv)
         return _run(argv)
     except UserError as error:
         return _complain(error)
-    except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
+    except BrokenPipeError:  # the reader of our output has ended, e.g. `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("prism-marl: interrupted", file=sys.stderr)  # noqa: T201
         return 130
-    except OSError as error:  # a file or folder that the command did not expect to fail
+    except OSError as error:  # of a file or folder, where the command itself does not expect it
         return _complain(storage_error(error))
 
 
-def _refuse_what_is_no_text(argv: list[str]) -> None:
-    """Files cannot be named with a zero byte, and broken characters cannot be shown or written."""
-    for place, word in enumerate(argv, 1):
+def _refuse_invalid_text(argv: list[str]) -> None:
+    """Raise for a zero byte, which no file name can have, and for broken characters, which cannot be printed."""
+    for number, word in enumerate(argv, 1):
         if "\0" in word or word.encode(errors="ignore").decode() != word:
-            raise UserError(f"word {place} of the command ('{word}') holds bytes that are no text; type it anew")
+            raise UserError(f"word {number} of the command ('{word}') has bytes that are not text; type it again")
 
 
 def _complain(error: UserError) -> int:
-    """One line, whatever it quotes: a name may hold a line break, or be endless."""
+    """Print the error as one line; a name that it quotes may have line breaks or be very long."""
     sentence = "".join(sign if sign.isprintable() else " " for sign in str(error))
     sentence = re.sub(r"\S{500,}", lambda long: f"{long[0][:200]}...", sentence)
     print(f"prism-marl: {sentence}", file=sys.stderr)  # noqa: T201

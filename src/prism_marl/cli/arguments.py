@@ -1,4 +1,4 @@
-"""argparse with our manners: a wrong word raises ``UserError`` and suggests the nearest right one."""
+"""argparse that raises ``UserError`` for a wrong word and suggests the nearest valid one."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from prism_marl.errors import UserError, nearest
 
-SHORT = {  # options of their own, because every run needs them
+SHORT = {  # fields with a short option, because most runs set them
     "steps": "run.steps",
     "seeds": "run.seeds",
     "seed": "run.seed",
@@ -19,7 +19,7 @@ SHORT = {  # options of their own, because every run needs them
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser for one command. ``fields`` collects ``--a.b value`` words that set fields of a config."""
+    """A parser for one command, with options ``--a.b value`` that set fields of a config."""
 
     def __init__(self, command: str, about: str, **kwargs: Any):
         super().__init__(prog=f"prism-marl {command}", description=about, allow_abbrev=False, **kwargs)
@@ -28,16 +28,16 @@ class Arguments(argparse.ArgumentParser):
         raise UserError(f"{self.prog.split()[-1]}: {message}; see '{self.prog} --help'")
 
     def parse_strictly(self, argv: list[str]) -> argparse.Namespace:
-        """All words must be known."""
+        """Parse; raises if a word is unknown."""
         found, unknown = self.parse_known_args(argv)
         if unknown:
             self._unknown(unknown[0])
         return found
 
     def parse_with_fields(self, argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
-        """Fields come as ``--dotted.field value`` or ``--dotted.field=value``, anywhere; the rest must be known.
+        """Parse words that may include ``--dotted.field value`` or ``--dotted.field=value``; raises if one is unknown.
 
-        They are taken out first: the parser does not know that they have values and would take those for the task.
+        Fields are removed first, because argparse would take their values for the task.
         """
         fields, rest = [], []
         words = iter(argv)
@@ -60,7 +60,7 @@ class Arguments(argparse.ArgumentParser):
 
     @staticmethod
     def short_fields(found: argparse.Namespace) -> list[tuple[str, str]]:
-        """Those that were given, as (dotted field, text)."""
+        """The short options that were given, as (dotted field, text)."""
         given = {path: getattr(found, name) for name, path in SHORT.items()}
         return [(path, str(value)) for path, value in given.items() if value is not None]
 
@@ -81,8 +81,8 @@ def whole(text: str) -> int:
 
 
 def some_path(text: str) -> Path:
-    """A file or folder. An empty name would be the folder one stands in, which is what a variable that is not set makes
-    of ``--out "$DIR"``."""
+    """A file or folder. Raises for an empty name: it would mean the current folder, and comes from variables that are
+    not set, as in ``--out "$DIR"``."""
     if not text.strip():
         raise argparse.ArgumentTypeError("expected a file or folder, got an empty name")
     return Path(text)

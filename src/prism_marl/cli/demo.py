@@ -1,4 +1,4 @@
-"""``prism-marl demo``: from nothing to a trained team with a page, in a minute or two on a laptop."""
+"""``prism-marl demo``: trains a team and writes its page, in a minute or two on a laptop."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.runner import run as run_experiment
 
 TASK = "lbf/5x5-2p-1f"
-CHANGES = {  # from the paper's settings, so that a small field is learned in seconds
+CHANGES = {  # to the paper's settings, so that a small field is learned in seconds
     "run.steps": "80000",
     "run.seeds": "2",
     "run.envs": "8",
@@ -23,7 +23,7 @@ CHANGES = {  # from the paper's settings, so that a small field is learned in se
     "learner.buffer": "2000",
     "learner.target_interval": "50",
     "learner.epsilon_anneal": "20000",
-    "learner.scale_inputs": "true",  # both seeds then learn at the same pace
+    "learner.scale_inputs": "true",  # so that both seeds learn equally fast
 }
 WRITTEN = (
     *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
     cache = configure_jax()
     experiment = demo_experiment(found.steps)
     if (found.out / "done").exists() and load_experiment(found.out) == experiment:
-        _clear(found.out)  # a finished demo is shown again from scratch: that is what the command is for
+        _clear(found.out)  # run a finished demo again from the start
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
     with ProgressBar(experiment.run.steps, title) as bar:
         run_experiment(experiment, found.out, bar, cache)
@@ -50,8 +50,8 @@ def run(argv: list[str]) -> int:
 
 
 def _clear(folder: Path) -> None:
-    """Take away what a demo has written and nothing else: the folder may hold other runs. ``done`` goes last, so that
-    whoever is killed here is asked for the same again."""
+    """Delete only the files of a demo, because the folder may hold other runs. ``done`` is deleted last, so that the
+    next demo deletes again if this one is killed here."""
     for name in WRITTEN:
         path = folder / name
         if path.is_dir() and not path.is_symlink():

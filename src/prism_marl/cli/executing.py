@@ -1,4 +1,4 @@
-"""What ``sweep`` and ``reproduce`` have in common: where experiments run, and what became of them."""
+"""Shared by ``sweep`` and ``reproduce``: the options of executors, and the summary at the end."""
 
 import argparse
 from pathlib import Path
@@ -21,12 +21,12 @@ def add_executor_options(parser: Arguments) -> None:
 
 
 def chosen_executor(found: argparse.Namespace) -> Executor:
-    """The executor that the options ask for."""
+    """The executor of the options."""
     return make_executor(found.executor, jobs=found.jobs, address=found.address, cpus=found.cpus, gpus=found.gpus)
 
 
 def conclude(outcome: SweepOutcome, sweep: Sweep, out: Path) -> int:
-    """List what failed and count the rest; the exit code."""
+    """List the failed experiments and count the others; returns the exit code."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     names = {folder_of(experiment, out): label for experiment, label in labels(sweep.experiments).items()}
     for failure in outcome.failed:

@@ -1,4 +1,4 @@
-"""``prism-marl footprint``: what a sharing method costs, counted on the networks that would be trained."""
+"""``prism-marl footprint``: the size of sharing methods, counted on the networks that training would use."""
 
 import argparse
 from dataclasses import asdict, dataclass
@@ -52,7 +52,7 @@ class Row:
 
 
 def run(argv: list[str]) -> int:
-    """Entry point of the command; 1 if a published number is not met."""
+    """Entry point of the command; returns 1 if a number differs from the published one."""
     options, fields = _parse(argv)
     answer: dict[str, Any] = {}
     parts: list[Table | str] = []
@@ -89,8 +89,8 @@ def run(argv: list[str]) -> int:
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     parser = Arguments(
         "footprint",
-        "Count the parameters of agent networks and what telling agents apart adds to them.",
-        epilog="With one method its settings can be changed: --method prism --sharing.common 0.25",
+        "Count the parameters of agent networks, shared and private to single agents.",
+        epilog="The settings of a single method can be changed: --method prism --sharing.common 0.25",
     )
     parser.add_argument("task", nargs="?", help="for example lbf/10x10-3p-3f; see 'prism-marl list'")
     parser.add_argument("--method", nargs="+", default=[], metavar="NAME", help="methods to compare (default: all)")
@@ -102,7 +102,7 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     parser.add_argument("--plot", type=some_path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options, fields = parser.parse_with_fields(argv)
-    if options.task is None:  # `--method prism lbf/10x10-3p-3f`: the last word is the task, no method has a slash
+    if options.task is None:  # `--method prism lbf/10x10-3p-3f`: the word with a slash is the task
         options.task = next((word for word in options.method if "/" in word), None)
         options.method = [word for word in options.method if word != options.task]
     _check(options, fields)
@@ -116,7 +116,7 @@ def _check(options: argparse.Namespace, fields: list[tuple[str, str]]) -> None:
         if not options.paper and options.plot is None:
             raise UserError("task: name one, for example lbf/10x10-3p-3f, or use --paper or --plot FILE.png")
     if options.width is not None and options.budget is not None:
-        raise UserError("--budget: this option looks for the width itself; leave out --width")
+        raise UserError("--budget: this option chooses the width; leave out --width")
     for name, value, high in (("width", options.width, LARGEST_WIDTH), ("budget", options.budget, LARGEST_BUDGET)):
         if value is not None and not 1 <= value <= high:
             near = min(max(value, 1), high)
@@ -141,16 +141,16 @@ def _measure(options: argparse.Namespace, fields: list[tuple[str, str]]) -> list
 
 
 def _chosen(task: str, names: list[str], fields: list[tuple[str, str]]) -> list[Sharing]:
-    """Settings of the methods that were asked for, in that order and each once."""
+    """The settings of the methods on the command line, in their order, each once."""
     everything = not names or "all" in names
     asked = METHODS if everything else dict.fromkeys(sharing.method(name).method for name in names)
     settings = [method_settings(task, name) for name in asked]
     for path, text in fields:
         group, _, field = path.partition(".")
         if group != "sharing":
-            raise UserError(f"--{path}: only sharing.* can be changed here; the width is --width")
+            raise UserError(f"--{path}: only sharing.* can be changed here; set the width with --width")
         if len(settings) != 1:
-            raise UserError(f"--{path}: settings belong to one method; choose it, for example --method prism")
+            raise UserError(f"--{path}: a setting needs exactly one method, for example --method prism")
         settings = [config.override(settings[0], field, text, "sharing")]
     return settings
 
@@ -173,13 +173,13 @@ def _method_table(task: str, rows: list[Row], budget: int | None) -> list[Table 
         )
     return [
         made,
-        "\ntotal = shared + private, mask entries included; trained: what the optimiser moves; ratio = private / total",
+        "\ntotal = shared + private, with mask entries; trained: numbers that learn; ratio = private / total",
         *(f"{row.settings.label}: {row.fit.note}" for row in rows if row.fit.note),
     ]
 
 
 def _memory(size: int) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
+    """Bytes with a unit, such that there are one to four digits before the point."""
     amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:
         amount, units = amount / 1024, units[1:]
@@ -208,14 +208,14 @@ def _paper_tables(cells: list[Cell]) -> list[Table | str]:
                 "equal" if cell.agrees else "DIFFERS",
             )
         parts.append(made)
-    parts.append("\nThe captions of the paper's two SMACv2 tables are swapped; here each stands under its true race.")
+    parts.append("\nThe captions of the paper's two SMACv2 tables are swapped; here each has its true race.")
     wrong = sum(not cell.agrees for cell in cells)
     parts.append(f"{len(cells) - wrong} of {len(cells)} numbers agree with the paper.")
     return parts
 
 
 def _plot(path: Path) -> dict[str, Any]:
-    from prism_marl.paper import scaling  # matplotlib only where something is drawn
+    from prism_marl.paper import scaling  # imports matplotlib
 
     points = scaling.scaling_study()
     scaling.write_figure(scaling.scaling_figure(points), path)

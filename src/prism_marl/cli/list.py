@@ -1,4 +1,4 @@
-"""``prism-marl list``: what can be written on the command line."""
+"""``prism-marl list``: tasks, sharing methods and presets."""
 
 import inspect
 from typing import Any
@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """Everything that is registered, read from the registries themselves."""
+    """Everything in the registries."""
     return {
         "tasks": [
             {

@@ -1,4 +1,4 @@
-"""``prism-marl report``."""
+"""``prism-marl report``: makes a page of runs."""
 
 from prism_marl import api
 from prism_marl.cli.arguments import Arguments, some_path

@@ -1,4 +1,4 @@
-"""``prism-marl reproduce``: one figure or table of the paper, from its experiments to its files."""
+"""``prism-marl reproduce``: trains the experiments of a figure or table of the paper, and writes its files."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from prism_marl.cli.arguments import Arguments, some_path
 from prism_marl.cli.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.cli.screen import counted, show, table
 from prism_marl.errors import UserError
-from prism_marl.paper.numbers import write_drawing
+from prism_marl.paper.numbers import write_result
 from prism_marl.paper.plan import Estimate, Plan, in_words, make_plan, size_in_words
 from prism_marl.paper.registry import TARGETS, target_named
 from prism_marl.paper.scales import SCALES, Scale, at_scale, scale_named
@@ -22,7 +22,7 @@ from prism_marl.sweeps.live_view import SweepView
 
 
 def run(argv: list[str]) -> int:
-    """Plan, train what is not finished, draw. 1 if an experiment failed."""
+    """Plan, train what is not finished, plot. Returns 1 if an experiment failed."""
     options = _parse(argv)
     if options.target is None:
         _list_targets()
@@ -34,7 +34,7 @@ def run(argv: list[str]) -> int:
         show(f"{target.name} is counted, which takes seconds; nothing is trained.")
         return 0
     if not curves or options.draw_only:
-        _draw(target, scale, curves, options.out)
+        _plot(target, scale, curves, options.out)
         return 0
     plan = make_plan(target.sweep(curves), options.out)
     if not options.plan:
@@ -42,10 +42,10 @@ def run(argv: list[str]) -> int:
     _show_plan(target, scale, curves, plan)
     if options.plan:
         return 0
-    if scale.essential:  # workers inherit it; so little is computed that compiling takes the time
+    if scale.essential:  # runs are so short that compiling takes most of the time; workers inherit this variable
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     code = _train(target, curves, plan, options, executor)
-    _draw(target, scale, curves, options.out)
+    _plot(target, scale, curves, options.out)
     return code
 
 
@@ -61,8 +61,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     only.add_argument("--plan", action="store_true", help="only say what would run, with memory and time")
     only.add_argument("--draw-only", action="store_true", help="only draw what is there")
     parser.add_argument("--real", action="store_true", help="battles in StarCraft II (smacv2/) instead of skirmish/")
-    place = Path("runs/reproduce")
-    parser.add_argument("--out", type=some_path, default=place, help=f"folder (default: {place})")
+    out = Path("runs/reproduce")
+    parser.add_argument("--out", type=some_path, default=out, help=f"folder (default: {out})")
     add_executor_options(parser)
     return parser.parse_strictly(argv)
 
@@ -79,7 +79,7 @@ def _list_targets() -> None:
 
 def _show_plan(target: Target, scale: Scale, curves: tuple[Curve, ...], plan: Plan) -> None:
     rows = table(f"{target.name} at scale {scale.name}", ("panel", "line"), ("steps x seeds", "memory", "time"), ("",))
-    first = {curve.experiment: curve for curve in reversed(curves)}  # of the lines that share an experiment
+    first = {curve.experiment: curve for curve in reversed(curves)}  # the first curve of each experiment
     waiting = plan.waiting
     for estimate in plan.estimates:
         experiment = estimate.experiment
@@ -128,9 +128,9 @@ def _train(
     return conclude(outcome, sweep, options.out)
 
 
-def _draw(target: Target, scale: Scale, curves: tuple[Curve, ...], out: Path) -> None:
+def _plot(target: Target, scale: Scale, curves: tuple[Curve, ...], out: Path) -> None:
     gathered = gather(curves, out)
     stem = out / "figures" / (f"{target.name}-{scale.name}" if curves else target.name)
     facts = {"target": target.name, "scale": scale.name if curves else None, "missing": list(gathered.missing)}
-    written = write_drawing(target.draw(gathered), stem, f"{target.name}: {target.about}", facts)
+    written = write_result(target.plot(gathered), stem, f"{target.name}: {target.about}", facts)
     show(*gathered.missing, *(str(path) for path in written))

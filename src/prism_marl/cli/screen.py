@@ -12,7 +12,7 @@ AWAY_FROM_TERMINAL = 120  # columns of a file or a pipe
 
 
 def show(*parts: Table | str) -> None:
-    """Text wraps to the terminal, numbers are never cut: a table without text takes the room it needs."""
+    """Print text and tables. Text is wrapped to the terminal; a table without text columns is never cut."""
     terminal = Console(width=None if sys.stdout.isatty() else AWAY_FROM_TERMINAL).width
     unlimited = Console(width=10_000)
     for part in parts:
@@ -22,12 +22,12 @@ def show(*parts: Table | str) -> None:
 
 
 def show_json(data: Any) -> None:
-    """For programs: one JSON document and nothing else."""
+    """Print one JSON document, for programs."""
     print(json.dumps(data, indent=2))  # noqa: T201
 
 
 def table(title: str, names: tuple[str, ...], numbers: tuple[str, ...] = (), text: tuple[str, ...] = ()) -> Table:
-    """Columns of names and of numbers, which keep their width, then columns of text, which wrap."""
+    """A table with columns of names and numbers, which are never wrapped, and then columns of text, which are."""
     made = Table(
         title=title,
         title_justify="left",

@@ -1,4 +1,4 @@
-"""``prism-marl sweep``."""
+"""``prism-marl sweep``: trains a grid of experiments."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ GRID_FILES = (".py", ".json")
 
 
 def run(argv: list[str]) -> int:
-    """Train a grid of experiments; what is finished is skipped, what was interrupted continues."""
+    """Train a grid of experiments; finished ones are skipped, interrupted ones continue."""
     parser = _parser()
     found, fields = parser.parse_with_fields(argv)
     sweep = build(found, [*parser.short_fields(found), *fields])
@@ -61,7 +61,7 @@ def _parser() -> Arguments:
 
 
 def build(found: argparse.Namespace, fields: list[tuple[str, str]]) -> Sweep:
-    """The experiments that the words describe."""
+    """The experiments that the command line describes."""
     options = {path: text.split(",") for path, text in [*map(_assignment, found.set), *fields]}
     files = [Path(word) for word in found.what if word.endswith(GRID_FILES)]
     if not files:
@@ -71,7 +71,7 @@ def build(found: argparse.Namespace, fields: list[tuple[str, str]]) -> Sweep:
         return Sweep(found.out.name, grid(bases, options))
     for name in ("sharing", "preset", "learner"):
         if getattr(found, name) is not None:
-            raise UserError(f"--{name}: {files[0].name} says which experiments to run; write it there")
+            raise UserError(f"--{name}: {files[0].name} defines the experiments; write it there")
     if len(found.what) > 1:
         raise UserError(f"{found.what[1]}: a sweep comes from one file, or from tasks; run several sweeps instead")
     loaded = load_sweep(files[0])

@@ -4,7 +4,7 @@ import os
 
 
 def usable_cores() -> int:
-    """Cores this process may use."""
+    """How many cores this process may use."""
     return len(core_numbers())
 
 

@@ -1,6 +1,6 @@
 """Any JaxMARL environment with discrete actions: ``jaxmarl/<id>[?name=value&...]``, and ``jaxmarl/smax-<scenario>``.
 
-JaxMARL keys everything by agent name and resets by itself; here the agents are an axis and nothing resets. Shorter
+JaxMARL uses dicts by agent name and resets automatically; here the agents are an axis and nothing resets. Shorter
 observations are padded with zeros, smaller action sets with actions that are never legal.
 """
 
@@ -17,14 +17,14 @@ from prism_marl.envs.settings import read_settings, with_setting
 from prism_marl.errors import UserError, nearest
 from prism_marl.types import EnvSpec, Observation, Step
 
-LONGEST = 100_000  # steps; an episode is stored whole
+LONGEST = 100_000  # steps, because whole episodes are stored
 SMAX, SMAX_ENV = "smax-", "HeuristicEnemySMAX"
-WHOLE = "world_state"  # where JaxMARL puts the state, if an environment has one
+STATE = "world_state"  # key of JaxMARL's observations that holds the state, if an environment has one
 REWARDS = ("sum", "mean")
 
 
 class State(NamedTuple):
-    """JaxMARL's own state and our clock."""
+    """JaxMARL's own state and the number of steps."""
 
     inner: Any
     clock: Int[Array, ""]
@@ -37,7 +37,7 @@ class JaxMARL:
     env: Any
     spec: EnvSpec
     sizes: tuple[int, ...]  # actions of each agent
-    reward: str = "sum"  # how the agents' rewards become the team's
+    reward: str = "sum"  # how the team's reward is computed from the agents' rewards
     smax: bool = False
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
@@ -45,15 +45,15 @@ class JaxMARL:
         return State(inner, jnp.int32(0)), self._observation(observed, inner)
 
     def step(self, key: Key[Array, ""], state: State, action: Int[Array, " a"]) -> tuple[State, Step]:
-        """JaxMARL reports one ``done``: when the clock has run out it is truncation, before that a true end."""
-        chosen = {agent: action[place] for place, agent in enumerate(self.env.agents)}
+        """JaxMARL reports one ``done``: at the time limit it counts as truncation, before that as termination."""
+        chosen = {agent: action[index] for index, agent in enumerate(self.env.agents)}
         observed, inner, rewards, dones, _ = self.env.step_env(key, state.inner, chosen)
         clock = state.clock + 1
         late = clock >= self.spec.horizon
         each = jnp.stack([jnp.asarray(rewards[agent], jnp.float32) for agent in self.env.agents])
         reward = jnp.mean(each) if self.reward == "mean" else jnp.sum(each)
         over = jnp.asarray(dones["__all__"], bool)
-        # SMAX pays 1 for the victory, and less than that for everything before it
+        # SMAX gives 1 for the victory, and less than 1 for everything before it
         metrics = {"battle_won": (over & (reward >= 1)).astype(jnp.float32)} if self.smax else {}
         return State(inner, clock), Step(
             self._observation(observed, inner), reward, terminated=over & ~late, truncated=late, metrics=metrics
@@ -62,13 +62,13 @@ class JaxMARL:
     def _observation(self, observed: dict[str, Array], inner: Any) -> Observation:
         rows = [_padded(observed[agent].reshape(-1), self.spec.observation) for agent in self.env.agents]
         local = jnp.stack(rows).astype(jnp.float32)
-        state = local.reshape(-1) if self.spec.state_is_joint else observed[WHOLE].reshape(-1).astype(jnp.float32)
+        state = local.reshape(-1) if self.spec.state_is_joint else observed[STATE].reshape(-1).astype(jnp.float32)
         return Observation(local, state, self._avail(inner), self._role(inner))
 
     def _avail(self, inner: Any) -> Bool[Array, "a u"]:
         try:
             masks = self.env.get_avail_actions(inner)
-        except NotImplementedError:  # the base class has the method, not every environment
+        except NotImplementedError:  # raised by the base class; not every environment has this method
             masks = {agent: jnp.ones(size, bool) for agent, size in zip(self.env.agents, self.sizes, strict=True)}
         return jnp.stack([_padded(masks[agent].astype(bool), self.spec.actions) for agent in self.env.agents])
 
@@ -86,8 +86,8 @@ def _padded(row: Array, size: int) -> Array:
 def make_jaxmarl(variant: str) -> JaxMARL:
     """Build ``jaxmarl/<id>[?name=value&...]``.
 
-    ``horizon`` and ``reward`` are ours, other names go to JaxMARL. ``smax-<scenario>`` stands for SMAX with its
-    scripted enemy, where every agent receives the team's reward.
+    ``horizon`` and ``reward`` are read here, other names go to JaxMARL. ``smax-<scenario>`` is SMAX with its scripted
+    enemy, in which every agent receives the team's reward.
     """
     name = f"jaxmarl/{variant}"
     path, _, query = variant.partition("?")
@@ -112,10 +112,10 @@ def make_jaxmarl(variant: str) -> JaxMARL:
 
 
 def _wrap(name: str, env: Any, horizon: Any, reward: str, smax: bool, version: str) -> JaxMARL:
-    """Read the sizes from the environment's own arrays: declared spaces are not always what comes."""
+    """Read the sizes from the environment's arrays, because declared spaces are not always correct."""
     observed, _ = jax.eval_shape(env.reset, jax.random.key(0))
     if not isinstance(observed, dict) or not set(env.agents) <= set(observed):
-        raise UserError(f"task: '{name}' does not key its observations by agent name; choose an environment that does")
+        raise UserError(f"task: '{name}' does not name its observations by agent; choose an environment that does")
     sizes = tuple(_actions(name, agent, env.action_space(agent)) for agent in env.agents)
     width = max(math.prod(observed[agent].shape) for agent in env.agents)
     agents = len(env.agents)
@@ -123,19 +123,19 @@ def _wrap(name: str, env: Any, horizon: Any, reward: str, smax: bool, version: s
         name=name,
         agents=agents,
         observation=width,
-        state=math.prod(observed[WHOLE].shape) if WHOLE in observed else width * agents,
+        state=math.prod(observed[STATE].shape) if STATE in observed else width * agents,
         actions=max(sizes),
         roles=int(env.unit_type_bits) if smax else agents,
         horizon=_horizon(name, env, horizon),
         version=version,
         metrics=("battle_won",) if smax else (),
-        state_is_joint=WHOLE not in observed,
+        state_is_joint=STATE not in observed,
     )
     return JaxMARL(env, spec, sizes, reward, smax)
 
 
 def _scenario(name: str, scenario: str) -> Any:
-    """SMAX's own record of a scenario."""
+    """SMAX's scenario of this name."""
     package = require("jaxmarl.environments.smax", "jaxmarl")
     try:
         return package.map_name_to_scenario(scenario)
@@ -156,9 +156,9 @@ def _actions(name: str, agent: str, space: Any) -> int:
 
 
 def _horizon(name: str, env: Any, asked: Any) -> int:
-    """Steps until the clock runs out: as asked for, or as the environment says."""
-    told = [asked, *(getattr(env, place, None) for place in ("max_steps", "max_episode_steps"))]
-    found = next((value for value in told if value is not None), None)
+    """The time limit in steps: the setting, or the environment's own."""
+    known = [asked, *(getattr(env, attribute, None) for attribute in ("max_steps", "max_episode_steps"))]
+    found = next((value for value in known if value is not None), None)
     if not isinstance(found, int) or not 1 <= found <= LONGEST:
         better = with_setting(name, "horizon=100")
         raise UserError(f"task: '{name}' does not say how long an episode may last; write {better}")

@@ -1,8 +1,8 @@
 """Level-Based Foraging in pure JAX, with the rules of lbforaging 2.0.0 (its ``-v3`` tasks).
 
-Players walk on a grid and load food. A food is eaten when the levels of the players that load it together
-reach its level. Foods are always more than ``FOOD_DISTANCE`` steps apart, so nobody is ever next to two of them
-and the order of loading cannot matter. ``step`` only compares small arrays, which XLA fuses into few kernels.
+Players walk on a grid and load food. A food is eaten when the levels of the players that load it add up to its level.
+Foods are always more than ``FOOD_DISTANCE`` steps apart, so no player is next to two of them and the order of loading
+does not matter. ``step`` only compares small arrays, which XLA fuses into few kernels.
 """
 
 import re
@@ -33,8 +33,8 @@ class State(NamedTuple):
     row: Int[Array, " a"]
     col: Int[Array, " a"]
     level: Int[Array, " a"]
-    loading: Bool[Array, " a"]  # who loaded in the last step; only drawings read it
-    food_row: Int[Array, " f"]  # -1 where no food found a place
+    loading: Bool[Array, " a"]  # which players loaded in the last step; used by drawings only
+    food_row: Int[Array, " f"]  # -1 if this food could not be placed
     food_col: Int[Array, " f"]
     food_level: Int[Array, " f"]  # 0 once eaten
     spawned: Int[Array, ""]  # sum of the food levels at the start
@@ -62,7 +62,7 @@ class Foraging:
     foods: int
     coop: bool = False  # every food has the highest level that the players can load together
     sight: int | None = None  # how many cells a player sees on each side; None: everything
-    lighter: bool = False  # the rule of lbforaging's older ``-v2`` tasks: a food is lighter than all sharers together
+    lighter: bool = False  # as in lbforaging's older ``-v2`` tasks, foods have less than the highest level
     horizon: int = HORIZON
 
     @property
@@ -86,11 +86,11 @@ class Foraging:
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
-        """Players on any cells, then foods on inner cells that keep their distance."""
+        """Place players on any cells, then foods on inner cells that keep their distance."""
         cells_key, level_key, food_key = jax.random.split(key, 3)
-        # Random priorities put all cells into a random order. Trying them in that order equals drawing cells
-        # until a free one comes up, because a cell once refused stays refused. (The original gives up after
-        # 1000 draws: on its registered tasks that misses a free cell with probability below 1e-9.)
+        # Random priorities put all cells into a random order. Trying cells in this order is the same as sampling
+        # cells until one is free, because an occupied cell stays occupied. (The original gives up after 1000
+        # samples, which on its registered tasks misses a free cell with probability below 1e-9.)
         cells = self.rows * self.cols
         number = 1 + np.arange(cells, dtype=np.uint32).reshape(self.rows, self.cols)
         priority = (jax.random.bits(cells_key, number.shape) << cells.bit_length()) | number
@@ -101,8 +101,8 @@ class Foraging:
         placed = food < cells
         level = jax.random.randint(level_key, (self.players,), 1, PLAYER_LEVELS + 1)
         most = jnp.sum(jnp.sort(level)[:SHARERS])
-        drawn = most if self.coop else jax.random.randint(food_key, (self.foods,), 1, most + (not self.lighter))
-        food_level = jnp.where(placed, drawn, 0)
+        sampled = most if self.coop else jax.random.randint(food_key, (self.foods,), 1, most + (not self.lighter))
+        food_level = jnp.where(placed, sampled, 0)
         state = State(
             cell // self.cols,
             cell % self.cols,
@@ -117,12 +117,12 @@ class Foraging:
         return state, self._observe(state)
 
     def step(self, key: Key[Array, ""], state: State, action: Int[Array, " a"]) -> tuple[State, Step]:
-        """Everybody moves at once, then everybody who stands next to food and asks for it loads."""
-        del key  # only the start is random
+        """All players move at once; then the players that are next to food and chose LOAD load it."""
+        del key  # only ``reset`` is random
         row, col = self._move(state, action)
         pulls = _beside(state) & (action == LOAD)[:, None]
         power = jnp.sum(pulls * state.level[:, None], axis=0)
-        eaten = power >= state.food_level  # also true of foods eaten before: their level is 0 and adds nothing
+        eaten = power >= state.food_level  # also true for foods eaten before, whose level is 0
         gain = jnp.sum(eaten * state.food_level)
         food_level = jnp.where(eaten, 0, state.food_level)
         clock = state.clock + 1
@@ -131,7 +131,7 @@ class Foraging:
         state = state._replace(row=row, col=col, loading=loading, food_level=food_level, clock=clock)
         return state, Step(
             self._observe(state),
-            # each loader earns its share of the food's level, so the team earns the level itself
+            # each loading player gets its share of the food's level, so the team gets the level
             reward=gain / jnp.maximum(state.spawned, 1).astype(jnp.float32),
             terminated=cleared,
             truncated=(clock >= self.horizon) & ~cleared,
@@ -139,7 +139,7 @@ class Foraging:
         )
 
     def valid_actions(self, state: State) -> Bool[Array, "a u"]:
-        """What the rules allow now. The benchmark hides it: an invalid action counts as staying."""
+        """The valid actions by the rules. Agents do not observe them; an invalid action means to stay."""
         free = [self._enterable(state, *_target(state, action)) for action in range(LOAD)]
         return jnp.stack([*free, _beside(state).any(axis=1)], axis=1)
 
@@ -152,7 +152,7 @@ class Foraging:
         things += [(f"mate{k}", f"visible mate {k} by index", PLAYER_LEVELS) for k in range(self.players - 1)]
         out: list[Field] = []
         for name, what, level in things:
-            low = 0 if name == "self" else -1  # everybody sees itself, other places may be empty
+            low = 0 if name == "self" else -1  # an agent always sees itself, other entries may be empty
             empty = ("", "") if name == "self" else ("; -1 if there is none", "; 0 if there is none")
             for part, size in (("row", self.rows), ("column", self.cols)):
                 high = size - 1 if self._sees_all else min(size - 1, 2 * (self.sight or 0))
@@ -167,7 +167,7 @@ class Foraging:
         shapes = [Shape("square", c + 0.5, r + 0.5, 0.8, -1, str(n), "*") for r, c, n in foods if n > 0]
         cells = list(zip(s.row, s.col, strict=True))
         for i, (row, col) in enumerate(cells):
-            # players may share a cell: spread them, so that all can be seen
+            # players on one cell are drawn side by side
             x = col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
             glyph = chr(ord("A") + i) if i < 26 else "@"
             shapes.append(Shape("disc", x, row + 0.5, 0.8, i, str(s.level[i]), glyph, bool(s.loading[i])))
@@ -183,9 +183,9 @@ class Foraging:
     def _place(
         self, priority: UInt[Array, "rows cols"], count: int, distance: int
     ) -> tuple[UInt[Array, "rows cols"], Int[Array, " n"]]:
-        """Take the best cell ``count`` times (-1: none is left), each time closing all within ``distance``.
+        """Take the cell of highest priority ``count`` times (-1: none is left); each time block cells in ``distance``.
 
-        The low bits of a priority are the cell's number plus one, so one maximum finds the cell; 0 is closed.
+        The low bits of a priority are the cell's number plus one, so one maximum finds the cell; 0 means blocked.
         """
         rows, cols = np.indices((self.rows, self.cols))
         low = (1 << (self.rows * self.cols).bit_length()) - 1
@@ -198,15 +198,15 @@ class Foraging:
         return jax.lax.scan(take, priority, None, length=count)
 
     def _enterable(self, state: State, row: Int[Array, " a"], col: Int[Array, " a"]) -> Bool[Array, " a"]:
-        """Inside the grid and without food; other players do not matter."""
+        """Whether cells are inside the grid and without food; other players do not matter here."""
         food = (row[:, None] == state.food_row) & (col[:, None] == state.food_col) & (state.food_level > 0)
         return (row >= 0) & (row < self.rows) & (col >= 0) & (col < self.cols) & ~food.any(axis=1)
 
     def _move(self, state: State, action: Int[Array, " a"]) -> tuple[Int[Array, " a"], Int[Array, " a"]]:
-        """Agents that want the same cell all stay; whoever stays wants its own.
+        """Agents with the same target cell all stay; the target of an agent that stays is its own cell.
 
-        Swapping and following are allowed, and two agents can end on one cell: whoever follows a leader that
-        is refused its own target arrives all the same.
+        Swapping and following are allowed. Two agents can end on one cell: an agent that follows another one moves
+        even if the other one has to stay.
         """
         row, col = _target(state, action)
         free = self._enterable(state, row, col)
@@ -227,7 +227,7 @@ class Foraging:
             top, left = jnp.maximum(row - sight, 0), jnp.maximum(col - sight, 0)
             seen_food &= (jnp.abs(foods[0] - row) <= sight) & (jnp.abs(foods[1] - col) <= sight)
             food = _compact(seen_food, foods[0] - top, foods[1] - left, foods[2])
-            # Not the same window: at the upper and left border the original sees players twice as far away.
+            # A different window than for food: at the upper and left border the original shows players twice as far.
             y, x = mates[0] - top, mates[1] - left
             seen = (y >= 0) & (x >= 0) & (y <= 2 * sight) & (x <= 2 * sight)
             mate = _compact(seen, y, x, mates[2])
@@ -237,18 +237,18 @@ class Foraging:
 
 
 def _target(state: State, action: Int[Array, " a"] | int) -> tuple[Int[Array, " a"], Int[Array, " a"]]:
-    """The cell that each agent wants."""
+    """The target cell of each agent."""
     return state.row + (action == SOUTH) - (action == NORTH), state.col + (action == EAST) - (action == WEST)
 
 
 def _beside(state: State) -> Bool[Array, "a f"]:
-    """Which agent is one step away from which remaining food."""
+    """Whether each agent is one step away from each food that is left."""
     rows, cols = state.row[:, None] - state.food_row, state.col[:, None] - state.food_col
     return (jnp.abs(rows) + jnp.abs(cols) == 1) & (state.food_level > 0)
 
 
 def _collected(state: State) -> Float[Array, ""]:
-    """Share of the spawned foods that is eaten."""
+    """The share of foods that is eaten."""
     spawned, left = jnp.sum(state.food_row >= 0), jnp.sum(state.food_level > 0)
     return (spawned - left) / jnp.maximum(spawned, 1).astype(jnp.float32)
 
@@ -262,7 +262,7 @@ def _self_first(x: Int[Array, " a"]) -> Int[Array, "a a"]:
 def _compact(
     seen: Bool[Array, "a n"], y: Int[Array, "a n"], x: Int[Array, "a n"], level: Int[Array, "#a n"]
 ) -> Int[Array, "a n 3"]:
-    """Move what is seen to the front, in order, and fill up with (-1, -1, 0)."""
+    """Move visible entries to the front, in order; the rest is (-1, -1, 0)."""
     n = seen.shape[1]
     rank = jnp.sum(seen[:, None, :] & np.tri(n, k=-1, dtype=bool), axis=2)
     slot = (rank[:, None, :] == np.arange(n)[:, None]) & seen[:, None, :]
@@ -271,7 +271,7 @@ def _compact(
 
 
 def _guess(variant: str) -> str:
-    """What a misspelt variant most likely means: all that can be read from it, 10x10-3p-3f for the rest."""
+    """A valid name close to a misspelt variant: the parts that can be read, and 10x10-3p-3f for the rest."""
     shapes = ("(N)x", "x(N)", "(N)p", "(N)f", "s(N)|(N)s")
     found = (re.search(shape.replace("N", NUMBER), variant) for shape in shapes)
     rows, cols, players, foods, sight = (int(f.group(f.lastindex or 0)) if f else None for f in found)
@@ -297,7 +297,7 @@ def make_lbf(variant: str) -> Foraging:
 
     check("rows", rows, 3, LARGEST)
     check("cols", cols, 3, LARGEST)
-    # The four neighbours of a food are never another food's, and no food reaches a corner.
+    # A food and its four neighbours do not overlap with another food's, and none of them is a corner.
     check("foods", foods, 1, (rows * cols - 4) // 5)
     check("players", players, 2, rows * cols - foods)
     if sight is not None:

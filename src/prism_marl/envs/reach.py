@@ -1,33 +1,32 @@
 """The diagnostic task ``reach/<agents>``: ``roles`` for continuous actions, over several steps.
 
-Everybody observes the same drift d, and agent i must play its own point (c_i + 0.2 d, -c_i + 0.2 d), where the c_i are
-spread evenly over [-0.8, 0.8]. The reward of a step is 1 minus the mean squared distance over agents and coordinates.
-What the team misses on average moves the drift, and a drift outside [-1, 1] ends the episode.
+All agents observe the same drift d, and the target of agent i is the point (c_i + 0.2 d, -c_i + 0.2 d), where the c_i
+are spread evenly over [-0.8, 0.8]. The reward of a step is 1 minus the mean squared distance over agents and
+coordinates. The mean distance with its sign moves the drift, and a drift outside [-1, 1] terminates the episode.
 
-The best reward of a sharing method is known in advance: 1 where every agent can differ, 1 - var(c) where all act alike,
-since the best common action is the mean of the points. In both cases the drift then stands still.
+The best reward of a sharing method is known: 1 if every agent can differ, 1 - var(c) if all act alike, because the best
+common action is the mean of the targets. In both cases the drift then stays constant.
 """
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_marl.errors import UserError
+from prism_marl.envs.settings import read_agents
 from prism_marl.scene import Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
 
 FEWEST, MOST = 2, 1024
 HORIZON = 10
-LEAN = 0.2  # how far the points follow the drift
-PUSH = 0.5  # how far the drift follows a miss
+LEAN = 0.2  # how much the targets move with the drift
+PUSH = 0.5  # how much the drift moves with the mean distance
 START = 0.8  # the drift starts in [-START, START]
 SIDE = 24.0  # units of the picture
 LEGEND = "disc: what an agent plays; circle of its colour: what it should"
 
 
 def points(agents: int) -> np.ndarray:
-    """c_i, the first coordinate of each agent's point at drift 0."""
+    """c_i, the first coordinate of each agent's target at drift 0."""
     return np.linspace(-0.8, 0.8, agents, dtype=np.float32)
 
 
@@ -77,17 +76,17 @@ class Reach:
         self.spec, self.number = reach_spec(str(agents)), number
         self.points = np.stack([points(agents), -points(agents)], axis=-1)
         self.drift, self.clock = np.zeros(number, np.float32), np.zeros(number, np.int32)
-        # of the last step, only for those who look: no part of a snapshot
+        # of the last step; used by drawings only, so not part of a snapshot
         self._aim = self._played = np.zeros((number, agents, 2), np.float32)
 
     def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
-        """Start these rows at a drift that depends on the seed alone."""
+        """Start these rows; the seed decides the first drift."""
         for row, seed in zip(rows, seeds, strict=True):
             self.drift[row] = np.random.default_rng(int(seed)).uniform(-START, START)
         self.clock[rows] = 0
 
     def observe(self) -> Observation:
-        """The drift and two constants, which standardising would otherwise leave without a measure."""
+        """The drift and the constants 1 and -1, without which standardised inputs would lose the size of the drift."""
         agents, actions = self.spec.agents, self.spec.actions
         state = np.stack([self.drift, np.ones_like(self.drift), -np.ones_like(self.drift)], axis=-1)
         local = np.broadcast_to(state[:, None], (self.number, agents, self.spec.observation))
@@ -118,19 +117,12 @@ class Reach:
         return drawing(self.spec.agents, int(self.clock[row]), float(self.drift[row]), aim, played)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 def reach_spec(variant: str, family: str = "reach") -> EnvSpec:
     """Sizes of ``reach/<variant>``, where the variant is the number of agents."""
-    if not re.fullmatch("[0-9]{1,9}", variant):
-        raise UserError(
-            f"task: '{family}/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as '{family}/3'"
-        )
-    agents = int(variant)
-    if not FEWEST <= agents <= MOST:
-        bound = min(max(agents, FEWEST), MOST)
-        raise UserError(f"task: {family} takes {FEWEST} to {MOST} agents, not {agents}; try '{family}/{bound}'")
+    agents = read_agents(family, variant, FEWEST, MOST, f"{family}/3")
     return EnvSpec(
         f"{family}/{agents}",
         agents,

@@ -157,7 +157,7 @@ def make_rows(task: str, number: int, threads: int | None = None, patience: floa
 def _game_builder(task: str, patience: float) -> Callable[[], PythonEnv]:
     family, _ = _family(task)
     if family.workers and patience > 0:
-        return WorkerPool(task, describe(task), patience).seat
+        return WorkerPool(task, describe(task), patience).make_env
     return lambda: make_python(task)
 
 

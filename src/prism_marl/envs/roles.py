@@ -1,24 +1,23 @@
-"""The diagnostic game ``roles/<agents>``: everybody sees the same, and everybody must play its own index.
+"""The diagnostic game ``roles/<agents>``: all agents observe the same, and each one must play its own index.
 
-Only identity can solve it, so the best return of a sharing method is known in advance: 1/n when all agents
-share one network, k/n with k clusters, 1 when every agent can differ.
+Agents can only solve it by their identity, so the best return of a sharing method is known: 1/n if all agents share one
+network, k/n with k clusters, 1 if every agent can differ.
 """
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.errors import UserError
+from prism_marl.envs.settings import read_agents
 from prism_marl.types import EnvSpec, Observation, Step
 
 FEWEST, MOST = 2, 1024
 
 
 class State(NamedTuple):
-    """Nothing but the clock: the game has no memory."""
+    """The number of steps; there is no other state."""
 
     clock: Int[Array, ""]
 
@@ -52,12 +51,4 @@ class Roles:
 
 def make_roles(variant: str) -> Roles:
     """Build ``roles/<variant>``, where the variant is the number of agents."""
-    if not re.fullmatch("[0-9]{1,9}", variant):
-        raise UserError(
-            f"task: 'roles/{variant}' must end in the number of agents, {FEWEST} to {MOST}, such as 'roles/4'"
-        )
-    agents = int(variant)
-    if not FEWEST <= agents <= MOST:
-        bound = min(max(agents, FEWEST), MOST)
-        raise UserError(f"task: roles takes {FEWEST} to {MOST} agents, not {agents}; try 'roles/{bound}'")
-    return Roles(agents)
+    return Roles(read_agents("roles", variant, FEWEST, MOST, "roles/4"))

@@ -1,13 +1,26 @@
-"""Settings that follow the ``?`` of a task name."""
+"""Parts of a task name: a number of agents, and settings after ``?``."""
 
 import ast
+import re
 from typing import Any
 
 from prism_marl.errors import UserError
 
 
+def read_agents(family: str, variant: str, fewest: int, most: int, example: str) -> int:
+    """The number of agents of a task ``family/<agents>``."""
+    if not re.fullmatch("[0-9]{1,9}", variant):
+        raise UserError(
+            f"task: '{family}/{variant}' must end in the number of agents, {fewest} to {most}, such as '{example}'"
+        )
+    agents = int(variant)
+    if (near := min(max(agents, fewest), most)) != agents:
+        raise UserError(f"task: {family} takes {fewest} to {most} agents, not {agents}; try '{family}/{near}'")
+    return agents
+
+
 def read_settings(name: str, query: str) -> dict[str, Any]:
-    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false, none, and words for all else."""
+    """``a=1&b=true&c=word`` as keyword arguments: numbers, true, false and none; other values are words."""
     found: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
         key, equals, text = part.partition("=")
@@ -31,5 +44,5 @@ def _value(text: str) -> Any:
 
 
 def with_setting(name: str, setting: str) -> str:
-    """How to write a task with one more setting."""
+    """The task name with one more setting, in quotes."""
     return f"'{name}{'&' if '?' in name else '?'}{setting}'"

@@ -7,7 +7,7 @@ becomes a select that computes both sides.
 
 import abc
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -56,6 +56,7 @@ class Trajectory(NamedTuple):
     extras: Any = ()  # what ``act`` returned besides the action
 
 
+@runtime_checkable
 class NumpyPolicy(Protocol):
     """A policy on the host, for learners whose networks are too small to ask an accelerator at every step."""
 
@@ -70,6 +71,7 @@ class NumpyPolicy(Protocol):
         ...
 
 
+@runtime_checkable
 class Learner(Protocol):
     """A learning algorithm for one task and one sharing method."""
 

@@ -104,7 +104,7 @@ class MATD3(Settings):
 class MATD3Learner(MATD3Updates):
     """MATD3 for one task and one sharing method: rounds of updates, one for each collection."""
 
-    steps: int = 0  # environment steps of a whole run
+    steps: int = 0  # environment steps of a whole run after the warm-up; 0 where nobody knows
 
     @property
     def collection(self) -> Collection:
@@ -264,11 +264,14 @@ class MATD3Learner(MATD3Updates):
         return state, log.add(metrics, step, weight=self.settings.policy_freq)
 
     def _renew(self, state: MATD3State, key: Key[Array, ""], step: Int[Array, ""], renewed: Int[Array, ""]):
-        """A fresh start for one critic, when it is time; never for methods whose critics have none."""
+        """A fresh start for one critic, when it is time and more than another interval of training is left; never for
+        methods whose critics have none."""
         every = self.critic_sharing.refresh_interval()
         if not every:
             return state, renewed
         due = step - renewed >= every
+        if self.steps:
+            due &= self.settings.warmup + self.steps - step > every
         state = jax.lax.cond(due, self.renew_critic, lambda state, key: state, state, key)
         return state, jnp.where(due, step, renewed)
 

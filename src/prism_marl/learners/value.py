@@ -13,10 +13,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.buffers.ring import Ring
 from prism_marl.learners import losses, optimisers
+from prism_marl.learners.actions import UNAVAILABLE, explored, pick
 from prism_marl.learners.base import SEEDS, Clock, Collection, Mode, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
@@ -29,8 +30,6 @@ from prism_marl.networks.recurrent import RecurrentAgent
 from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.sharing.dense import materialise
 from prism_marl.types import EnvSpec, Observation
-
-UNAVAILABLE = -1e7  # below every value a network produces
 
 Mixer = Callable[[Array, Array], Array]  # the agents' values [*b a] and the state [*b s] to one value [*b]
 
@@ -229,7 +228,7 @@ class ValueLearner:
         episodes = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch)  # time first, for the scan
         scale = state.scale
         if self.settings.standardise_rewards:
-            scale = scale.update(episodes.reward)
+            scale = scale.update(episodes.reward, episodes.valid)
             episodes = episodes._replace(reward=scale.apply(episodes.reward))
         trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
 
@@ -298,22 +297,3 @@ def _metrics(learner: ValueLearner) -> tuple[str, ...]:
     state = jax.eval_shape(learner.init, jax.random.key(0))
     batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.episodes.stored())
     return tuple(sorted(jax.eval_shape(learner.improve, state, batch, jnp.zeros((), jnp.int32))[1]))
-
-
-def explored(
-    key: Key[Array, ""], greedy: Int[Array, "*b a"], avail: Bool[Array, "*b a u"], epsilon: Float[Array, ""]
-) -> Int[Array, "*b a"]:
-    """The greedy actions, each with probability epsilon replaced by a uniform legal one."""
-    # One draw serves both decisions: where it is uniform in [0, 1), the part below epsilon is uniform again.
-    draw = jax.random.uniform(key, greedy.shape)
-    legal = jnp.cumsum(avail, axis=-1)
-    rank = jnp.floor(draw / jnp.maximum(epsilon, 1e-9) * legal[..., -1]).astype(legal.dtype)
-    rank = jnp.minimum(rank, legal[..., -1] - 1)  # a compiler's division may round up to one
-    uniform = jnp.argmax((legal == rank[..., None] + 1) & avail, axis=-1)
-    return jnp.where(draw < epsilon, uniform, greedy)
-
-
-def pick(values: Float[Array, "*b u"], action: Int[Array, "*b"]) -> Float[Array, "*b"]:
-    """The value of the chosen action, by a comparison that fuses where a gather would not."""
-    chosen = jnp.arange(values.shape[-1]) == action[..., None]
-    return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1)

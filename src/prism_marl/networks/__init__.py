@@ -1,4 +1,4 @@
-"""Networks built from sharing layers; the same code serves every method."""
+"""Networks made of sharing layers; the same code serves every method."""
 
 from prism_marl.networks.build import build_agent
 from prism_marl.networks.inputs import Inputs

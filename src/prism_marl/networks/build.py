@@ -1,4 +1,4 @@
-"""The agent network of a task: one place that knows which architecture goes with which kind of action."""
+"""Builds the agent network of a task; the kind of action decides the architecture."""
 
 from jaxtyping import Array, Key
 
@@ -12,7 +12,7 @@ from prism_marl.types import EnvSpec
 def build_agent(
     spec: EnvSpec, sharing: Sharing, *, width: int, last_action: bool, key: Key[Array, ""]
 ) -> RecurrentAgent | MlpActor:
-    """Recurrent action values where actions are discrete, a feed-forward actor where they are continuous."""
+    """Recurrent action values if actions are discrete, a feed-forward actor if they are continuous."""
     build = recurrent_agent if spec.kind == "discrete" else mlp_actor
     return build(
         sharing,

@@ -1,4 +1,4 @@
-"""An ensemble of critics: values of a joint action, as many as there are members."""
+"""An ensemble of critics, each of which returns a value of a joint action."""
 
 import equinox as eqx
 import jax
@@ -9,15 +9,15 @@ from prism_marl.networks.mlp import Norm
 from prism_marl.sharing.base import RoleLinear, Sharing
 from prism_marl.sharing.products import in_batches
 
-LONG = 4  # times the hidden width: inputs beyond that are not repeated
+LONG = 4  # inputs longer than so many hidden widths are not repeated
 
 
 class Critics(eqx.Module):
-    """Three layers whose identities are the members, so that a sharing method can also say what critics share.
+    """Three sharing layers whose identities are the critics, so that a sharing method also decides what critics share.
 
-    All members see the same input. Their axis comes first, and a short input is repeated for each of them: one product
-    for all members would be smaller, but its result had to be transposed, which costs more. A long input is not: the
-    state and actions of a thousand agents are wider than any result.
+    All critics get the same input, and their axis is the first one. A short input is repeated for each critic: one
+    product for all critics would be smaller, but its result must be transposed, which costs more. A long input (state
+    and actions of a thousand agents) is not repeated, because it is larger than the result.
     """
 
     fc1: RoleLinear
@@ -29,7 +29,7 @@ class Critics(eqx.Module):
         return self.after_first(self.first(x))
 
     def first(self, x: Float[Array, "b i"]) -> Float[Array, "c b h"]:
-        """What fc1 makes of state and actions; linear, so that one agent's action can be exchanged afterwards."""
+        """The output of fc1 for state and actions; it is linear, so ``shifted`` can replace an agent's action later."""
         weight = self.fc1.dense()
         if x.shape[-1] > LONG * weight.shape[1]:
             product = jnp.einsum("bi,chi->cbh", x, weight)
@@ -38,7 +38,7 @@ class Critics(eqx.Module):
         return product + self.fc1.dense_bias()[:, None]
 
     def after_first(self, hidden: Float[Array, "c b h"]) -> Float[Array, "c b"]:
-        """The rest of the way."""
+        """The values, given the output of ``first``."""
         first, second = self.norms or (None, None)
         x = _apply(self.fc2, _activated(hidden, first))
         return _apply(self.fc3, _activated(x, second))[..., 0]
@@ -48,10 +48,10 @@ class Critics(eqx.Module):
 def shifted(
     hidden: Float[Array, "c b h"], change: Float[Array, "b u"], weight: Float[Array, "c h u"]
 ) -> Float[Array, "c b h"]:
-    """What fc1 makes of other actions: its output, moved by the change of some actions times their weights.
+    """The output of fc1 after some actions have changed: the old output plus the change times its weights.
 
-    An agent has few actions, so this is a handful of multiplications that belong into the loop over the hidden units;
-    as a product of its own it would read and write them once more.
+    An agent has few action numbers, so this is a few multiplications that fuse into one loop over the hidden units; a
+    matrix product would read and write the hidden units once more.
     """
     for action in range(change.shape[1]):
         hidden = hidden + change[:, action, None] * weight[:, None, :, action]
@@ -64,7 +64,7 @@ def _shifted_forward(hidden, change, weight):
 
 def _shifted_backward(kept, gradient):
     change, weight = kept
-    # Summed over members last: to sum over both at once would transpose.
+    # The sum over critics comes last, because summing over both axes at once needs a transpose.
     by_change = jnp.sum(in_batches(gradient, jnp.swapaxes(weight, 1, 2)), axis=0)
     return gradient, by_change, jnp.einsum("cbh,bu->chu", gradient, change)
 
@@ -81,7 +81,7 @@ def _activated(x: Float[Array, "c b h"], norm: Norm | None) -> Float[Array, "c b
 
 
 def critics(sharing: Sharing, *, members: int, inputs: int, width: int, norms: bool, key: Key[Array, ""]) -> Critics:
-    """Fresh critics. Members that have nothing in common also have LayerNorms of their own."""
+    """New critics. If their networks are separate, so are their LayerNorms."""
     keys = jax.random.split(key, 3)
     sizes = ((inputs, width), (width, width), (width, 1))
     layers = [

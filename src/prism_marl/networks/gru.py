@@ -1,9 +1,9 @@
-"""A GRU made of sharing layers, and its unrolling along whole episodes with a backward pass of its own.
+"""A GRU made of sharing layers, and its unrolling over whole episodes with a backward pass written by hand.
 
-Plain differentiation of a scanned cell multiplies small matrices at every step just to add up the gradient of the
-weights. Here the backward scan carries the gradient of the state alone; the weights' gradient is one product over the
-whole block afterwards. A second network (a learner's target) can go along in the forward scan without being
-differentiated. The numbers are the same; an update takes a fraction of the time.
+Automatic differentiation of a scanned cell multiplies small matrices at every step to sum the gradient of the weights.
+Here the backward scan carries only the gradient of the state; the gradient of the weights is one product over all steps
+afterwards. The forward scan can also run a second network (a learner's target) that is not differentiated. The numbers
+are the same, and an update takes a fraction of the time.
 """
 
 from typing import Any
@@ -26,12 +26,12 @@ class RoleGRU(eqx.Module):
     def cell(
         self, inputs: Float[Array, "*b a g"], h: Float[Array, "*b a h"], identity: Identity
     ) -> Float[Array, "*b a h"]:
-        """One step, given the input half of the gates, which does not depend on time."""
+        """One step, given the input half of the gates, which does not depend on the state."""
         return _step(self.hidden, self.gate, _thirds(inputs), h, identity)
 
 
 TimedIdentity = Int[Array, "t *b a"] | Int[Array, " a"] | None
-"""Like ``Identity``, with a time axis in front where it changes from sample to sample."""
+"""Like ``Identity``; an array that differs between samples has a time axis in front."""
 
 
 def unroll(
@@ -50,20 +50,20 @@ def unroll_pair(
     start: Float[Array, "*b a h"],
     identity: TimedIdentity,
 ) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"]]:
-    """The same for two networks at once, of which the second is never differentiated."""
+    """``unroll`` of two networks at once; the second one is never differentiated."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
     other = (companion.hidden, companion.gate, _thirds(companion_inputs))
     return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, other)
 
 
 def _thirds(stacked: Float[Array, "*b g"]) -> list[Float[Array, "*b h"]]:
-    """The gates as three arrays. Scans get them this way: slicing one array in time and in gates at once keeps XLA
-    from vectorising the loop (three times slower on a CPU)."""
+    """The gates as three arrays, because XLA does not vectorise a loop that slices one array in time and in gates
+    (three times slower on a CPU)."""
     return jnp.split(stacked, 3, axis=-1)
 
 
 def _gates(inputs, hidden):
-    """Reset and update gates, the new state, and the hidden half of the latter."""
+    """Reset and update gates, the new state, and the hidden half of the new state."""
     in_reset, in_update, in_new = inputs
     h_reset, h_update, h_new = _thirds(hidden)
     reset, update = jax.nn.sigmoid(in_reset + h_reset), jax.nn.sigmoid(in_update + h_update)
@@ -77,13 +77,13 @@ def _step(layer: RoleLinear, gate: RoleGate | None, inputs, h, identity: Identit
 
 
 def _scan(step, start, scanned, *, reverse: bool = False):
-    """Blocks of ten steps save an accelerator most of the loop's overhead; a CPU is fastest with the plain loop."""
+    """``lax.scan``, unrolled by ten steps on an accelerator, whose loop overhead is large; a CPU is fastest without."""
     blocks = 1 if jax.default_backend() == "cpu" else 10
     return jax.lax.scan(step, start, scanned, unroll=blocks, reverse=reverse)
 
 
 def _along_time(identity: Identity) -> Identity:
-    """The identity array where it has a time axis to scan over."""
+    """The identity array if it has a time axis, else None."""
     return identity if identity is not None and identity.ndim > 1 else None
 
 
@@ -101,14 +101,14 @@ def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other) -> A
     layer = eqx.combine(trained, fixed)
     if other is None:
         return _states(layer, gate, inputs, start, identity), None
-    if jax.default_backend() != "cpu":  # one batched product per step: an accelerator waits for its own launches
+    if jax.default_backend() != "cpu":  # one batched product per step, because kernel launches take most of the time
         nets = jax.tree.map(lambda *both: jnp.stack(both), (layer, gate, inputs), other)
         states = jax.vmap(lambda net: _states(net[0], net[1], net[2], start, identity))(nets)
         return states[0], states[1]
 
     other_layer, other_gate, other_inputs = other
 
-    def step(both, now):  # two chains that do not meet: the cores of a CPU take one each
+    def step(both, now):  # two independent chains, which run on different cores of a CPU
         (inputs_now, other_now), identity_now = now
         identity_now = identity if identity_now is None else identity_now
         mine = _step(layer, gate, inputs_now, both[0], identity_now)
@@ -127,7 +127,7 @@ def _backward(saved, gradients):
     trained, fixed, gate, inputs, start, identity, states = saved
     layer = eqx.combine(trained, fixed)
     before = jnp.concatenate([start[None], states[:-1]])
-    # All gates again, in one product: measured faster than writing them out step by step on the way forward.
+    # Compute all gates again in one product: this is faster than storing them in the forward scan (measured).
     reset, update, new, h_new = _gates(inputs, layer(before, identity))
     to_new = (1 - update) * (1 - new**2)
     to_update = (before - new) * update * (1 - update)

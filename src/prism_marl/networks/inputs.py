@@ -1,4 +1,4 @@
-"""What an agent network reads: the observation, then the last action, then the agent's id, each where asked for."""
+"""The input of an agent network: the observation, then optionally the last action, then optionally the agent's id."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from prism_marl.types import EnvSpec
 
 
 def zscore(x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
-    """Each vector by its own mean and deviation over its features; one whose features are all equal becomes zero."""
+    """Standardise each vector by the mean and deviation of its own features; equal features become zero."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(centred**2, axis=-1, keepdims=True))
     return centred / jnp.where(deviation == 0, 1.0, deviation)
@@ -26,7 +26,7 @@ class Inputs:
 
     @staticmethod
     def of(sharing: Sharing, *, last_action: bool) -> "Inputs":
-        """A task's preset may allow the last action; a method may still leave it out (NoPS)."""
+        """The last action is included if both the task's preset and the method want it (NoPS does not)."""
         return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.agent_id)
 
     def size(self, spec: EnvSpec) -> int:
@@ -36,7 +36,7 @@ class Inputs:
     def join(
         self, local: Float[Array, "*b a o"], last_action: Int[Array, "*b a"], actions: int
     ) -> Float[Array, "*b a i"]:
-        """``last_action`` is -1 before the first action, which one-hot encodes as zeros."""
+        """The input vectors. ``last_action`` is -1 before the first action; its one-hot code is zeros."""
         parts = [local]
         if self.last_action:
             parts.append(jax.nn.one_hot(last_action, actions))
@@ -48,7 +48,7 @@ class Inputs:
     def select_agents(
         self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], agents: int
     ) -> Float[Array, "*b k i"]:
-        """Observation and id of some of the agents, for networks that read no last action."""
+        """The input vectors of some of the agents, for networks without last action."""
         if not self.agent_id:
             return local
         one_hot = jax.nn.one_hot(agent, agents)

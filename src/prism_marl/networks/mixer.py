@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 
 
 class Affine(eqx.Module):
-    """A plain linear layer, the same for everybody."""
+    """A linear layer without identities."""
 
     weight: Float[Array, "o i"]
     bias: Float[Array, " o"]
@@ -17,7 +17,7 @@ class Affine(eqx.Module):
 
 
 def affine(fan_in: int, fan_out: int, key: Key[Array, ""]) -> Affine:
-    """PyTorch's default initial values."""
+    """A layer with PyTorch's default initialisation."""
     key_weight, key_bias = jax.random.split(key)
     bound = fan_in**-0.5
     return Affine(
@@ -29,8 +29,8 @@ def affine(fan_in: int, fan_out: int, key: Key[Array, ""]) -> Affine:
 class Mixer(eqx.Module):
     """Q_tot = elu(q W1(s) + b1(s)) W2(s) + b2(s), with W1 and W2 non-negative.
 
-    The four layers that read the state are one matrix: stacked are the hidden layer behind W1, the one behind W2, the
-    vector b1 and the hidden layer behind b2. One product instead of four is what small GPU kernels want.
+    The four layers that read the state are one matrix, because one product is faster than four small GPU kernels. In
+    order: the hidden layers of W1 and W2, the vector b1, and the hidden layer of b2.
     """
 
     from_state: Affine
@@ -47,13 +47,13 @@ class Mixer(eqx.Module):
         first = first.reshape(*first.shape[:-1], values.shape[-1], self.embed)
         second = jnp.abs(self.second_weight(jax.nn.relu(hidden2)))
         second_bias = self.second_bias(jax.nn.relu(hidden3))[..., 0]
-        # Products over 3 to 5 agents and 32 entries: sums fuse, matrix products of that size would not.
+        # Sums, because they fuse; matrix products over 3 to 5 agents and 32 entries do not.
         mixed = jax.nn.elu(jnp.sum(values[..., None] * first, axis=-2) + first_bias)
         return jnp.sum(mixed * second, axis=-1) + second_bias
 
 
 def mixer(*, agents: int, state: int, embed: int, hypernet: int, key: Key[Array, ""]) -> Mixer:
-    """A mixer with fresh weights."""
+    """A new mixer."""
     keys = jax.random.split(key, 4)
     return Mixer(
         from_state=affine(state, 2 * hypernet + 2 * embed, keys[0]),

@@ -29,7 +29,7 @@ class MlpActor(eqx.Module):
     fc1: RoleLinear
     fc2: RoleLinear
     fc3: RoleLinear
-    unused_norms: tuple[Norm, Norm] | None  # held but never applied: the published counts include them
+    unused_norms: tuple[Norm, Norm] | None  # never applied, but the published counts include them
     by_role: bool = eqx.field(static=True)
     clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
 
@@ -40,11 +40,11 @@ class MlpActor(eqx.Module):
         return jnp.tanh(self.fc3(x, identity))
 
     def identity_of(self, agent: Int[Array, ""]) -> Int[Array, ""]:
-        """Which identity the agent at this place has, where that does not depend on the observation."""
+        """The identity of the agent with this index, for methods in which it does not depend on the observation."""
         return agent if self.clusters is None else self.clusters[agent]
 
     def alone(self, identity: Int[Array, ""]) -> "MlpActor":
-        """The network of one identity, for inputs with an agent axis of length one."""
+        """The network of one identity, for inputs whose agent axis has length one."""
         return replace(single(self, identity), clusters=None, by_role=False)
 
 

@@ -26,7 +26,7 @@ class RecurrentAgent(eqx.Module):
         return jnp.zeros((*shape, self.width))
 
     def identity(self, role: Int[Array, "*b a"]) -> Identity:
-        """Which identity each agent has now."""
+        """The current identity of each agent."""
         return role if self.by_role else self.clusters
 
     def __call__(
@@ -38,10 +38,10 @@ class RecurrentAgent(eqx.Module):
         return h, self._after(h, identity)
 
     def unroll(self, x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"]) -> Float[Array, "t *b a u"]:
-        """Action values along whole episodes from a zero state.
+        """Action values over whole episodes from a zero state.
 
-        Everything that does not depend on the past runs over the whole block at once; only the hidden half of the
-        GRU is scanned.
+        Everything that does not depend on the state is computed for all steps at once; only the hidden half of the GRU
+        is scanned.
         """
         identity, start = self.identity(role), self.initial(*x.shape[1:-1])
         return self._after(unroll(self.gru, self._before(x, identity), start, identity), identity)
@@ -49,7 +49,7 @@ class RecurrentAgent(eqx.Module):
     def unroll_with(
         self, companion: "RecurrentAgent", x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"]
     ) -> tuple[Float[Array, "t *b a u"], Float[Array, "t *b a u"]]:
-        """The same, together with the action values of a second network whose recurrence gets no gradient."""
+        """``unroll`` of this and of a second network whose recurrence gets no gradient."""
         identity, start = self.identity(role), self.initial(*x.shape[1:-1])
         inputs, companion_inputs = self._before(x, identity), companion._before(x, identity)
         hidden, others = unroll_pair(self.gru, inputs, companion.gru, companion_inputs, start, identity)

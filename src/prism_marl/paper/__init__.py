@@ -1,1 +1,1 @@
-"""The published numbers, and our own beside them: one file for each table or figure."""
+"""The tables and figures of the paper, with our numbers beside the published ones: one file for each."""

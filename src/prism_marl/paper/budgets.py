@@ -29,19 +29,19 @@ def shapes(task: str, sharing: Sharing, width: int) -> Any:
 
 
 def count(task: str, sharing: Sharing, width: int) -> Footprint:
-    """Every array of the network, split into shared and private."""
+    """The size of the network, split into shared and private numbers."""
     return footprint(shapes(task, sharing, width))
 
 
 def trainable(task: str, sharing: Sharing, width: int) -> int:
-    """Numbers that the optimiser moves: fixed masks and cluster labels are left out."""
+    """How many numbers learn: all but fixed masks and cluster labels."""
     leaves = jax.tree.leaves(shapes(task, sharing, width))
     return sum(math.prod(leaf.shape) for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the paper and ours. ``setting`` is the budget or the number of agents."""
+    """One number of the paper, and ours. ``setting`` is the budget or the number of agents."""
 
     task: str
     setting: str
@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """Exact equality: counts are whole, and ratios are rounded to the paper's four decimals beforehand."""
+        """Whether both are equal; ratios have been rounded to the paper's four decimals."""
         return self.paper == self.ours
 
 
@@ -73,7 +73,7 @@ def budget_cells(tables: dict[str, Any]) -> list[Cell]:
 
 
 def scaling_cells(tables: dict[str, Any]) -> list[Cell]:
-    """The agent-scaling table: share of the numbers that belong to single agents, to four decimals."""
+    """The agent-scaling table: the share of private numbers, to four decimals."""
     return [
         Cell(task, agents, method, SCALING_WIDTH, paper, round(size.ratio, 4))
         for agents, row in tables["agent_scaling"].items()
@@ -86,7 +86,7 @@ def scaling_cells(tables: dict[str, Any]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Fit:
-    """The width that comes closest to a budget; ``note`` says what a user should know about the choice."""
+    """The width closest to a budget; ``note`` says if the budget is out of reach or if there is a tie."""
 
     width: int
     size: Footprint
@@ -94,7 +94,7 @@ class Fit:
 
 
 def fit_width(task: str, sharing: Sharing, budget: int) -> Fit:
-    """Search the widths by halves: the number of parameters grows with every unit of width."""
+    """Find the width by bisection, because the number of parameters grows with the width."""
 
     def size(width: int) -> int:
         return count(task, sharing, width).parameters

@@ -1,8 +1,8 @@
-"""How much of the spectrum everybody shares: nothing, a quarter, half of it."""
+"""Prism with different shares of common singular values: none, a quarter, half."""
 
 import functools
 
-from prism_marl.paper.panels import curve_drawing, variation
+from prism_marl.paper.panels import curve_result, variation
 from prism_marl.paper.target import Curve, Target, ablation_tasks, method_curve
 
 RATIOS = (0.0, 0.25, 0.5)
@@ -16,11 +16,11 @@ def _curves(real: bool) -> tuple[Curve, ...]:
             "sharing.common",
             ratio,
             f"common ratio {ratio:g}",
-            place,
+            index,
             len(RATIOS),
         )
         for task in ablation_tasks(real)
-        for place, ratio in enumerate(RATIOS)
+        for index, ratio in enumerate(RATIOS)
     )
 
 
@@ -28,7 +28,7 @@ TARGETS = (
     Target(
         "fig-common-ratio",
         "Prism with 0, 0.25 and 0.5 of the spectrum in common (Figure 'common mask ratio')",
-        functools.partial(curve_drawing, columns=2),
+        functools.partial(curve_result, columns=2),
         _curves,
     ),
 )

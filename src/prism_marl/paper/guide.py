@@ -1,4 +1,4 @@
-"""The page docs/reproduce.md, from the plans themselves.
+"""Writes the page docs/reproduce.md from the plans of all targets.
 
 python -m prism_marl.paper.guide docs/reproduce.md
 """

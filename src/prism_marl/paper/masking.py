@@ -1,8 +1,8 @@
-"""What the masks add: plain sharing with ids, the same factorised, and Prism."""
+"""The effect of the masks: sharing with ids, the same with factorised layers, and Prism."""
 
 import functools
 
-from prism_marl.paper.panels import curve_drawing
+from prism_marl.paper.panels import curve_result
 from prism_marl.paper.target import Curve, Target, ablation_tasks, as_reference, method_curve
 
 
@@ -18,7 +18,7 @@ TARGETS = (
     Target(
         "fig-masking",
         "FuPS+ID, FuPS+ID with SVD, and Prism (Figure 'spectral masking')",
-        functools.partial(curve_drawing, columns=2),
+        functools.partial(curve_result, columns=2),
         _curves,
     ),
 )

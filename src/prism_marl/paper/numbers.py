@@ -1,4 +1,4 @@
-"""The numbers of a figure or table as rows of plain values, and the files they are written to."""
+"""The numbers of a figure or table as rows of plain values, and the files with them."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_marl.files import write_atomically
 from prism_marl.paper.budgets import Cell
-from prism_marl.paper.target import Drawing, Gathered
+from prism_marl.paper.target import Gathered, Result
 from prism_marl.report import stats
 from prism_marl.report.figures import method_style, save_figure
 from prism_marl.report.finals import SEED, Final, final_of
@@ -18,8 +18,8 @@ from prism_marl.report.load import Run, on_common_grid
 
 
 def final_rows(gathered: Gathered) -> list[dict[str, Any]]:
-    """Every line's final, best and mean return over its seeds."""
-    return [{"panel": curve.panel, "line": curve.label, **final_numbers(run)} for curve, run in gathered.drawn]
+    """Final, best and mean return of every line, over its seeds."""
+    return [{"panel": curve.panel, "line": curve.label, **final_numbers(run)} for curve, run in gathered.available]
 
 
 def final_numbers(run: Run) -> dict[str, Any]:
@@ -43,15 +43,15 @@ def final_values(run: Run, until: float = np.inf) -> Final:
 
 
 def improvement_rows(gathered: Gathered) -> list[dict[str, Any]]:
-    """For every other line: how often the reference's final return is higher, by panel and over all of a group."""
+    """For every other line the probability that the reference's final return is higher, per panel and per group."""
     pairs: dict[tuple[str, str, str], dict[str, tuple[Any, Any]]] = {}
     for panel in gathered.panels:
         finals = {curve: final_values(run).values for curve, run in gathered.within(panel)}
         reference = next((curve for curve in finals if curve.reference), None)
         for curve, values in finals.items():
             if reference and not curve.reference:
-                who = (reference.label, curve.label, curve.group)
-                pairs.setdefault(who, {})[panel] = (finals[reference], values)
+                names = (reference.label, curve.label, curve.group)
+                pairs.setdefault(names, {})[panel] = (finals[reference], values)
     rows = []
     for (reference, label, group), tasks in pairs.items():
         taken = {panel: [pair] for panel, pair in tasks.items()}
@@ -79,12 +79,12 @@ def cell_rows(cells: Iterable[Cell], setting: str) -> list[dict[str, Any]]:
     ]
 
 
-def write_drawing(drawing: Drawing, stem: Path, heading: str, facts: Mapping[str, Any]) -> list[Path]:
-    """``stem.png`` and ``stem.pdf`` where there is a figure, ``stem.json`` and ``stem.md`` always."""
+def write_result(result: Result, stem: Path, heading: str, facts: Mapping[str, Any]) -> list[Path]:
+    """Write ``stem.png`` and ``stem.pdf`` if there is a figure, ``stem.json`` and ``stem.md`` always."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    written = list(save_figure(drawing.figure, stem)) if drawing.figure else []
-    content = {**facts, "bootstrap_seed": SEED, "tables": drawing.tables}
-    texts = {"json": json.dumps(_plain(content), indent=1) + "\n", "md": as_markdown(heading, drawing, facts)}
+    written = list(save_figure(result.figure, stem)) if result.figure else []
+    content = {**facts, "bootstrap_seed": SEED, "tables": result.tables}
+    texts = {"json": json.dumps(_plain(content), indent=1) + "\n", "md": as_markdown(heading, result, facts)}
     for ending, text in texts.items():
         path = stem.with_name(f"{stem.name}.{ending}")
         write_atomically(path, text.encode())
@@ -92,10 +92,10 @@ def write_drawing(drawing: Drawing, stem: Path, heading: str, facts: Mapping[str
     return written
 
 
-def as_markdown(heading: str, drawing: Drawing, facts: Mapping[str, Any]) -> str:
+def as_markdown(heading: str, result: Result, facts: Mapping[str, Any]) -> str:
     """All tables; an interval is written as value [low, high]."""
     parts = [f"# {heading}", ""]
-    for title, rows in drawing.tables.items():
+    for title, rows in result.tables.items():
         parts += [f"## {title}", "", *(markdown_table(rows) if rows else ["Nothing has been run."]), ""]
     missing = facts.get("missing", ())
     if missing:
@@ -104,7 +104,7 @@ def as_markdown(heading: str, drawing: Drawing, facts: Mapping[str, Any]) -> str
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table whose columns are the keys of the first row."""
+    """The lines of a table whose columns are the keys of the first row."""
     names = list(rows[0])
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     return lines + [f"| {' | '.join(_cell(name, row[name]) for name in names)} |" for row in rows]
@@ -124,12 +124,12 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _digits(value: float) -> str:
-    """Foraging is scored in thousandths, robots in thousands."""
+    """Three decimals for small numbers (foraging), none for large ones (robots)."""
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def _plain(value: Any) -> Any:
-    """Only what JSON has: numpy's numbers as Python's, and null for what is not a number."""
+    """The value in JSON's types: numpy's numbers as Python's, and None for NaN and infinity."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a reproduction will run: its steps, its memory from shapes alone, and how long it may take."""
+"""The plan of a reproduction: its experiments, their memory (computed from shapes) and their expected time."""
 
 import functools
 import math
@@ -24,7 +24,7 @@ class Estimate:
     state: str  # finished, continues, new
     bytes: int
     seconds: float | None
-    source: str  # where the seconds come from
+    source: str  # of the seconds, in words
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,26 @@ class Plan:
     """All experiments of a target."""
 
     estimates: tuple[Estimate, ...]
-    impossible: dict[str, str]  # task to the reason why it cannot be played here
+    impossible: dict[str, str]  # task to the reason why it cannot run here
 
     @property
     def waiting(self) -> list[Estimate]:
-        """What is still to be run and can be."""
+        """The experiments that are not finished and can run here."""
         return [e for e in self.estimates if e.state != "finished" and e.experiment.task not in self.impossible]
 
     @property
     def seconds(self) -> float:
-        """Of all that is waiting and whose time is known, one after the other."""
+        """The time of all waiting experiments whose time is known, one after the other."""
         return sum(estimate.seconds or 0.0 for estimate in self.waiting)
 
     @property
     def unknown(self) -> int:
-        """How many of them have no estimate."""
+        """How many waiting experiments have no estimate of their time."""
         return sum(estimate.seconds is None for estimate in self.waiting)
 
 
 def make_plan(sweep: Sweep, runs_dir: Path, platform: str | None = None) -> Plan:
-    """Nothing is allocated or compiled. Times come from finished runs in the folder, else from the package's data."""
+    """A plan, made without allocating or compiling. Times are from finished runs in the folder or from the package."""
     platform = platform or jax.default_backend()
     own, known = (found_in(runs_dir) if runs_dir.is_dir() else []), recorded()
     estimates = [_estimate(experiment, runs_dir, platform, own, known) for experiment in sweep.experiments]
@@ -71,21 +71,21 @@ def _estimate(
 def time_of(
     experiment: Experiment, platform: str, own: Sequence[Speed], known: Sequence[Speed]
 ) -> tuple[float | None, str]:
-    """Seconds and their source in words; None where no run like this one has been timed on such a machine."""
+    """Seconds and their source in words; None if no similar run has been timed on such a machine."""
     for speeds, where in ((own, "a finished run here"), (known, "measured")):
         speed = closest(experiment, list(speeds), platform)
         if speed is None:
             continue
-        alike = speed.task == experiment.task and speed.method == experiment.sharing.method
-        like = "" if alike else f", {speed.method} on {speed.task}"
-        source = f"{where}{like}" if where != "measured" else f"measured on {speed.machine}{like}"
+        same = speed.task == experiment.task and speed.method == experiment.sharing.method
+        other = "" if same else f", {speed.method} on {speed.task}"
+        source = f"{where}{other}" if where != "measured" else f"measured on {speed.machine}{other}"
         return seconds_for(experiment, speed), source
-    return None, f"not known: nothing like it was timed on a {platform}"
+    return None, f"not known: no similar run was timed on a {platform}"
 
 
 @functools.lru_cache(maxsize=1024)
 def needed_bytes(experiment: Experiment) -> int:
-    """Networks with their optimisers and the replay buffers of all seeds; what a compiled update needs comes on top."""
+    """The memory of networks, optimisers and replay buffers of all seeds, without that of compiled updates."""
     learner: Any = experiment.learner.learner(
         experiment.sharing, envs.describe(experiment.task), width=experiment.network.width
     )
@@ -95,7 +95,7 @@ def needed_bytes(experiment: Experiment) -> int:
 
 @functools.lru_cache(maxsize=64)
 def why_not(task: str) -> str:
-    """Why a task cannot be played here, in one line; empty if it can."""
+    """Why a task cannot run here, in one line; empty if it can."""
     try:
         if not envs.is_compiled(task):
             envs.make_rows(task, 1).close()
@@ -105,7 +105,7 @@ def why_not(task: str) -> str:
 
 
 def in_words(seconds: float | None) -> str:
-    """A duration as a person would say it."""
+    """A duration with a suitable unit."""
     if seconds is None or math.isnan(seconds):
         return "?"
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):

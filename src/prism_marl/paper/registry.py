@@ -1,4 +1,4 @@
-"""Everything that can be reproduced, by name."""
+"""All targets that can be reproduced, by name."""
 
 from prism_marl.errors import UserError, nearest
 from prism_marl.paper import budget_curves, common_ratio, masking, performance, regularisers, scaling, settings, spectra

@@ -1,24 +1,24 @@
-"""How strongly diversity and orthogonality are asked for: none, half, once, twice, ten times the paper's weights."""
+"""Prism with 0, 1/2, 1, 2 and 10 times the paper's weights of the diversity and orthogonality terms."""
 
 import functools
 
-from prism_marl.paper.panels import curve_drawing, variation
+from prism_marl.paper.panels import curve_result, variation
 from prism_marl.paper.target import Curve, Target, ablation_tasks, method_curve
 
 TIMES = (0.0, 0.5, 1.0, 2.0, 10.0)
-TERMS = {"diversity": "diversity", "ortho": "orthogonality"}  # field to words
+TERMS = {"diversity": "diversity", "ortho": "orthogonality"}  # field to name
 MAIN = (0.0, 1.0, 10.0)
 
 
 def _curves(real: bool) -> tuple[Curve, ...]:
-    """A row of panels for each term; the line of factor one is Prism itself and the same run in both."""
+    """A row of panels for each term; the line with factor 1 is Prism, and the same run in both rows."""
     made = []
     for term, name in TERMS.items():
         for task in ablation_tasks(real):
-            for place, factor in enumerate(TIMES):
+            for index, factor in enumerate(TIMES):
                 base = method_curve(task, "prism", group=name, essential=factor in MAIN)
                 weight = factor * getattr(base.experiment.sharing, term)
-                made.append(variation(base, f"sharing.{term}", weight, f"{factor:g} × weight", place, len(TIMES)))
+                made.append(variation(base, f"sharing.{term}", weight, f"{factor:g} × weight", index, len(TIMES)))
     return tuple(made)
 
 
@@ -26,7 +26,7 @@ TARGETS = (
     Target(
         "fig-regularisers",
         "diversity and orthogonality at 0, 1/2, 1, 2 and 10 times their weights (two Figures 'regularization')",
-        functools.partial(curve_drawing, columns=2),
+        functools.partial(curve_result, columns=2),
         _curves,
     ),
 )

@@ -1,4 +1,4 @@
-"""How large a reproduction is: the paper's size, a laptop's, or just enough to see that everything works."""
+"""The size of a reproduction: the paper's, one for a laptop, or one that only tests that everything works."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ class Scale:
     about: str
     seeds: int
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    essential: bool = False  # only the lines without which a figure says nothing, compiled fast instead of well
+    essential: bool = False  # only the most important lines, compiled with few optimisations
 
 
 _BATTLE_SMOKE = {
@@ -54,7 +54,7 @@ SCALES = {
         Scale("paper", "the paper's steps and five seeds", 5),
     )
 }
-SHARE = 3  # exploration and looking at random play never take more than this part of a run
+SHARE = 3  # pretraining and the decrease of epsilon take at most 1/SHARE of a run
 
 
 def scale_named(name: str) -> Scale:
@@ -71,7 +71,7 @@ def at_scale(curves: Iterable[Curve], scale: Scale) -> tuple[Curve, ...]:
 
 
 def resized(experiment: Experiment, scale: Scale) -> Experiment:
-    """The experiment with a scale's steps and seeds; schedules that would not end are shortened."""
+    """The experiment with a scale's steps and seeds; schedules that are too long for it are shortened."""
     options = {"run.seeds": scale.seeds} | scale.options.get(experiment.task.partition("/")[0], {})
     for path, value in options.items():
         experiment = experiment.with_option(path, str(value))

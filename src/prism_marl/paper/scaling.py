@@ -1,4 +1,4 @@
-"""The agent-scaling study: what a team of 2 to 1024 agents shares, and what every agent adds."""
+"""The agent-scaling study: shared and private parameters of teams of 2 to 1024 agents."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +16,12 @@ from prism_marl.experiment.presets import method_settings
 from prism_marl.paper.budgets import SCALING_TASK, SCALING_WIDTH, count, published, scaling_cells
 from prism_marl.paper.numbers import cell_rows
 from prism_marl.paper.panels import short_number
-from prism_marl.paper.target import Drawing, Gathered, Target
+from prism_marl.paper.target import Gathered, Result, Target
 from prism_marl.report.figures import STYLE, method_style
 
 AGENTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-STUDIED = ("kaleidoscope", "nops", "snp", "fups_id", "prism")  # later ones are drawn on top
-MARKS = {  # where two lines coincide, the upper one is dashed
+STUDIED = ("kaleidoscope", "nops", "snp", "fups_id", "prism")  # later ones are on top
+MARKS = {  # if two lines coincide, the upper one is dashed
     "kaleidoscope": ("s", "-"),
     "nops": ("X", (0, (2, 2))),
     "snp": ("^", "-"),
@@ -42,7 +42,7 @@ class Point:
 
 
 def scaling_study() -> list[Point]:
-    """Counted for every method and every number of agents; nothing is allocated."""
+    """The counts of every method and every number of agents; needs no memory for the networks."""
     points = []
     for method in STUDIED:
         for agents in AGENTS:
@@ -57,8 +57,8 @@ def scaling_figure(points: Sequence[Point]) -> Figure:
     with rc_context(STYLE):
         figure = Figure(figsize=(7.4, 3.4), layout="constrained")
         shared, private = figure.subplots(1, 2)
-        _draw(shared, points, lambda point: point.shared, "NoPS shares nothing")
-        _draw(private, points, lambda point: point.private, "FuPS+ID adds nothing")
+        _plot(shared, points, lambda point: point.shared, "NoPS shares nothing")
+        _plot(private, points, lambda point: point.private, "FuPS+ID adds nothing")
         shared.set(title="Shared by all agents", ylabel="parameters")
         shared.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         private.set(title="Overhead: owned by single agents", ylabel="parameters and mask entries")
@@ -67,14 +67,14 @@ def scaling_figure(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def _draw(axis: Axes, points: Sequence[Point], value: Callable[[Point], int], remark: str) -> None:
+def _plot(axis: Axes, points: Sequence[Point], value: Callable[[Point], int], remark: str) -> None:
     for layer, method in enumerate(STUDIED):
-        drawn = [(point.agents, value(point)) for point in points if point.method == method and value(point) > 0]
-        if not drawn:  # a logarithmic axis has no zero: the remark says so instead
+        counted = [(point.agents, value(point)) for point in points if point.method == method and value(point) > 0]
+        if not counted:  # a logarithmic axis has no zero: the remark says so instead
             continue
         style, (marker, dashes) = method_style(method), MARKS[method]
         axis.plot(
-            *zip(*drawn, strict=True),
+            *zip(*counted, strict=True),
             color=style.light,
             label=style.label,
             linestyle=dashes,
@@ -96,7 +96,7 @@ def _draw(axis: Axes, points: Sequence[Point], value: Callable[[Point], int], re
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """One file, PNG or PDF by its name; the same data gives the same bytes."""
+    """Write a PNG or PDF, by the ending of the path; the same data gives the same bytes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with rc_context(STYLE):
@@ -110,16 +110,16 @@ def write_figure(figure: Figure, path: Path) -> None:
         raise UserError(f"--plot: '{path}' cannot be written ({error.strerror}); choose a folder you own") from None
 
 
-def _draw_study(gathered: Gathered) -> Drawing:
+def _count_study(gathered: Gathered) -> Result:
     points = scaling_study()
-    return Drawing(scaling_figure(points), {"Counted": [asdict(point) for point in points]})
+    return Result(scaling_figure(points), {"Counted": [asdict(point) for point in points]})
 
 
-def _draw_table(gathered: Gathered) -> Drawing:
-    return Drawing(tables={"Overhead / (parameters + overhead)": cell_rows(scaling_cells(published()), "agents")})
+def _count_table(gathered: Gathered) -> Result:
+    return Result(tables={"Overhead / (parameters + overhead)": cell_rows(scaling_cells(published()), "agents")})
 
 
 TARGETS = (
-    Target("fig-scaling", "parameters and overhead of 2 to 1024 agents, counted (Figure 'agents', top)", _draw_study),
-    Target("table-scaling", "normalised overhead of 2 to 1024 agents, counted (Figure 'agents', bottom)", _draw_table),
+    Target("fig-scaling", "parameters and overhead of 2 to 1024 agents, counted (Figure 'agents', top)", _count_study),
+    Target("table-scaling", "normalised overhead of 2 to 1024 agents, counted (Figure 'agents', bottom)", _count_table),
 )

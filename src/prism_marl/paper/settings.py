@@ -6,7 +6,7 @@ from typing import Any
 
 from prism_marl.experiment import config
 from prism_marl.experiment.presets import preset
-from prism_marl.paper.target import Drawing, Gathered, Target
+from prism_marl.paper.target import Gathered, Result, Target
 
 
 def setting_rows() -> list[dict[str, Any]]:
@@ -29,8 +29,8 @@ def setting_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def _draw(gathered: Gathered) -> Drawing:
-    return Drawing(tables={"Hyper-parameters": setting_rows()})
+def _result(gathered: Gathered) -> Result:
+    return Result(tables={"Hyper-parameters": setting_rows()})
 
 
-TARGETS = (Target("table-settings", "hyper-parameters of the three benchmarks (three tables)", _draw),)
+TARGETS = (Target("table-settings", "hyper-parameters of the three benchmarks (three tables)", _result),)

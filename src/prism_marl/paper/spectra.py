@@ -1,4 +1,4 @@
-"""How Prism's agents come to use different parts of the spectrum: masked singular values and how far they lie apart."""
+"""How Prism's agents use different singular directions: masked singular values, and their distances between agents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from prism_marl.paper.target import Curve, Drawing, Gathered, Target, method_curve
+from prism_marl.paper.target import Curve, Gathered, Result, Target, method_curve
 from prism_marl.report.figures import STYLE
 from prism_marl.report.load import Run
 from prism_marl.report.stats import mask_distance, mean_pairwise, spectrum_distance
@@ -23,22 +23,22 @@ def _curves(real: bool) -> tuple[Curve, ...]:
     return (method_curve(TASK, "prism"),)
 
 
-def _draw(gathered: Gathered) -> Drawing:
-    run = next((run for _, run in gathered.drawn), None)
+def _result(gathered: Gathered) -> Result:
+    run = next((run for _, run in gathered.available), None)
     if run is None or run.spectra is None:
-        return Drawing(_empty_figure())
+        return Result(_empty_figure())
     layer = widest(run.spectra.layers)
     frames = evenly_spaced(run.spectra.steps.size, TIMES)
-    return Drawing(spectra_figure(run, layer, frames), {"How far agents lie apart": _rows(run)})
+    return Result(spectra_figure(run, layer, frames), {"How far agents lie apart": _rows(run)})
 
 
 def widest(layers: Sequence[LayerSpectra]) -> LayerSpectra:
-    """The layer with most directions that agents choose themselves."""
+    """The layer with the most directions that are not common."""
     return max(layers, key=lambda layer: layer.mask.shape[-1] - layer.common)
 
 
 def spectra_figure(run: Run, layer: LayerSpectra, frames: np.ndarray) -> Figure:
-    """Above: each agent's masked singular values at several steps, all on one scale. Below: pairwise L1 distances."""
+    """Top: each agent's masked singular values at several steps, on one scale. Bottom: pairwise L1 distances."""
     assert run.spectra is not None
     steps, values = run.spectra.steps[frames], np.abs(layer.spectrum[frames][:, FIRST_SEED])
     shown = np.ma.masked_where(~layer.mask[frames][:, FIRST_SEED], values)
@@ -48,10 +48,10 @@ def spectra_figure(run: Run, layer: LayerSpectra, frames: np.ndarray) -> Figure:
         axes = np.asarray(figure.subplots(2, len(frames), squeeze=False))
         top = {"cmap": "viridis_r", "vmin": 0.0, "vmax": max(float(values[..., layer.common :].max(initial=0)), 1e-9)}
         low = {"cmap": "Oranges", "vmin": 0.0, "vmax": max(float(own.max()), 1e-9)}
-        for place, step in enumerate(steps):
-            _heatmap(axes[0, place], shown[place][:, layer.common :], layer.common, top)
-            axes[0, place].set_title(f"step {step:,.0f}")
-            _matrix(axes[1, place], own[place], low)
+        for column, step in enumerate(steps):
+            _heatmap(axes[0, column], shown[column][:, layer.common :], layer.common, top)
+            axes[0, column].set_title(f"step {step:,.0f}")
+            _matrix(axes[1, column], own[column], low)
         axes[0, 0].set_ylabel("agent")
         axes[1, 0].set_ylabel("agent")
         _bar(figure, axes[0], "masked singular value\n(white: off)")
@@ -87,7 +87,7 @@ def _bar(figure: Figure, axes: Sequence[Axes], label: str) -> None:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """Mean over pairs of agents and over seeds, for every layer at every recorded step."""
+    """Means over pairs of agents and over seeds, for every layer at every recorded step."""
     assert run.spectra is not None
     rows = []
     for layer in run.spectra.layers:
@@ -110,7 +110,7 @@ TARGETS = (
     Target(
         "fig-spectra",
         "masked singular values of every agent and their pairwise distances during training (Figure 'spectral space')",
-        _draw,
+        _result,
         _curves,
     ),
 )

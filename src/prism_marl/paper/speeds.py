@@ -1,4 +1,4 @@
-"""How fast experiments ran, as data: where, at which size. A plan takes its times from here, or from runs it finds."""
+"""Measured speeds of experiments, with machine and sizes. Plans use them, or the speeds of runs that they find."""
 
 import importlib.resources
 import json
@@ -17,7 +17,7 @@ from prism_marl.sweeps.grid import is_finished
 
 @dataclass(frozen=True)
 class Speed:
-    """One finished run, seen from the clock."""
+    """The speed of one finished run."""
 
     task: str
     method: str
@@ -30,13 +30,13 @@ class Speed:
     cores: int
     steps_per_second: float  # of all seeds together, while training
     compile_seconds: float
-    rest_seconds: float | None  # for each evaluation: playing, writing, and its part of the start; None: not known
+    rest_seconds: float | None  # for each evaluation: playing, writing, and its share of the start; None: not known
     date: str
-    note: str = ""  # what else the machine was doing
+    note: str = ""  # about other load on the machine
 
     @property
     def machine(self) -> str:
-        """Where it was measured, in words."""
+        """The machine in words."""
         return f"{self.cores} CPU cores" if self.platform == "cpu" else self.device
 
 
@@ -53,7 +53,7 @@ def found_in(runs_dir: Path) -> list[Speed]:
 
 
 def measured(folder: Path, note: str = "") -> Speed | None:
-    """The speed of one run from its rows; None where they do not tell."""
+    """The speed of one run from its rows; None if the rows do not contain it."""
     run = load_run(folder, spectra_limit=1, replay_limit=0)
     try:
         experiment = load_experiment(folder)
@@ -63,7 +63,7 @@ def measured(folder: Path, note: str = "") -> Speed | None:
         date = str(run.machine["started"])[:10]
     except (UserError, KeyError, ValueError):
         return None
-    steady = seconds.size // 2  # a run begins by filling its buffer, which is faster than learning
+    steady = seconds.size // 2  # without the first half, in which a run fills its buffer and is faster
     rate = float(np.nansum(steps[steady:]) / max(float(np.nansum(seconds[steady:])), 1e-9))
     wall = _wall_seconds(folder)
     evaluations = max((curve.steps.size for curve in run.evaluations), default=1)
@@ -90,7 +90,7 @@ def batch_of(experiment: Experiment) -> int:
 
 
 def _wall_seconds(folder: Path) -> float | None:
-    """From the first file of a run to its last; only in folders that were not copied."""
+    """Seconds between the first and the last file of a run; wrong for folders that were copied."""
     first, last = folder / "config.json", folder / "done"
     if not (first.exists() and last.exists()):
         return None
@@ -99,7 +99,7 @@ def _wall_seconds(folder: Path) -> float | None:
 
 
 def closest(experiment: Experiment, speeds: list[Speed], platform: str) -> Speed | None:
-    """The speed that says most about an experiment: same kind of machine, of tasks, same batch, and else most alike."""
+    """The most similar speed of the same platform, task family and batch; None if there is none."""
     family = experiment.task.partition("/")[0]
     fitting = [
         speed
@@ -107,7 +107,7 @@ def closest(experiment: Experiment, speeds: list[Speed], platform: str) -> Speed
         if speed.platform == platform and speed.task.partition("/")[0] == family and speed.batch == batch_of(experiment)
     ]
 
-    def unlike(speed: Speed) -> tuple[Any, ...]:
+    def differences(speed: Speed) -> tuple[Any, ...]:
         return (
             speed.envs != experiment.run.envs,
             speed.task != experiment.task,
@@ -116,11 +116,11 @@ def closest(experiment: Experiment, speeds: list[Speed], platform: str) -> Speed
             abs(speed.seeds - experiment.run.seeds),
         )
 
-    return min(fitting, key=unlike, default=None)
+    return min(fitting, key=differences, default=None)
 
 
 def seconds_for(experiment: Experiment, speed: Speed) -> float:
-    """What an experiment takes at a speed. Seeds share a GPU at no cost and a CPU at full cost."""
+    """The time of an experiment at a speed. More seeds take no more time on a GPU, and as many times more on a CPU."""
     run = experiment.run
     steps = run.steps + getattr(experiment.learner, "warmup", 0)
     side_by_side = speed.seeds if speed.platform == "gpu" else run.seeds
@@ -131,6 +131,6 @@ def seconds_for(experiment: Experiment, speed: Speed) -> float:
 
 
 def as_json(speeds: list[Speed]) -> str:
-    """For the package: one line for each."""
+    """JSON for the package, with one line for each speed."""
     lines = ",\n".join(f"  {json.dumps(asdict(speed))}" for speed in speeds)
     return f"[\n{lines}\n]\n"

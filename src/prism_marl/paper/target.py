@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure and the experiment behind it; equal experiments are run once, whoever draws them."""
+    """One line of a figure and its experiment; experiments of several curves are run once."""
 
     panel: str
     label: str
@@ -26,30 +26,30 @@ class Curve:
     dashes: Any = "-"
     essential: bool = True  # also part of the smallest scale
     reference: bool = False  # the other lines of its panel are compared with this one
-    group: str = ""  # panels of one group may be taken together: other tasks, the same question
+    group: str = ""  # panels of one group are also compared together: different tasks, same question
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What there is to draw. ``missing`` says in sentences what is not there."""
+    """The curves of a figure and the runs that are available for them."""
 
-    curves: tuple[Curve, ...] = ()  # all that belong to the figure at this scale
-    drawn: tuple[tuple[Curve, Run], ...] = ()  # those whose runs are finished and readable
-    missing: tuple[str, ...] = ()
+    curves: tuple[Curve, ...] = ()  # all curves of the figure at this scale
+    available: tuple[tuple[Curve, Run], ...] = ()  # curves whose runs are finished and can be read
+    missing: tuple[str, ...] = ()  # sentences about the others
 
     @property
     def panels(self) -> list[str]:
-        """Titles in order, also of panels for which nothing has been run."""
+        """The titles of all panels in order, with and without runs."""
         return list(dict.fromkeys(curve.panel for curve in self.curves))
 
     def within(self, panel: str) -> list[tuple[Curve, Run]]:
         """The lines of a panel."""
-        return [(curve, run) for curve, run in self.drawn if curve.panel == panel]
+        return [(curve, run) for curve, run in self.available if curve.panel == panel]
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """What a target becomes: a figure, or none, and the numbers as tables of plain values."""
+class Result:
+    """The result of a target: a figure, or none, and tables of plain values."""
 
     figure: "Figure | None" = None
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # title to rows
@@ -57,31 +57,31 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Target:
-    """One figure or table. ``curves`` receives whether battles are those of StarCraft II itself."""
+    """One figure or table. The argument of ``curves`` says whether battles run in StarCraft II."""
 
     name: str
     about: str
-    draw: Callable[[Gathered], Drawing]
-    curves: Callable[[bool], tuple[Curve, ...]] = lambda real: ()  # none where numbers are counted, not trained
+    plot: Callable[[Gathered], Result]
+    curves: Callable[[bool], tuple[Curve, ...]] = lambda real: ()  # none if numbers are counted, not trained
 
     def sweep(self, curves: Iterable[Curve]) -> Sweep:
-        """The experiments behind curves, each once."""
+        """The experiments of curves, each once."""
         return Sweep(self.name, tuple(dict.fromkeys(curve.experiment for curve in curves)))
 
 
 def method_curve(task: str, method: str, *, group: str = "", essential: bool = True) -> Curve:
-    """A method with the paper's settings, in the colour that it has everywhere; a panel for each task and group."""
+    """A method with the paper's settings, in its usual colour; there is a panel for each task and group."""
     style, panel = method_style(method), f"{task}, {group}" if group else task
     return Curve(panel, style.label, preset(task, method), style.light, essential=essential, group=group)
 
 
 def as_reference(curve: Curve) -> Curve:
-    """The same line, with which the others are compared."""
+    """The curve, as the reference of its panel."""
     return replace(curve, reference=True)
 
 
 def ablation_tasks(real: bool) -> tuple[str, str]:
-    """Where the paper takes Prism apart: a battle and a robot."""
+    """The tasks of the paper's ablations: a battle and a robot."""
     return battle("terran", real), "mamujoco/ant-4x2"
 
 
@@ -91,19 +91,19 @@ def battle(race: str, real: bool) -> str:
 
 
 def gather(curves: Sequence[Curve], runs_dir: Path) -> Gathered:
-    """The finished runs behind curves; an unfinished run is left out and said, because its final value is none."""
-    drawn, missing, loaded = [], [], {}
+    """Load the finished runs of curves; ``missing`` names the others, because an unfinished run has no final value."""
+    available, missing, loaded = [], [], {}
     for curve in curves:
         folder = folder_of(curve.experiment, runs_dir)
-        who = f"{curve.panel}: {curve.label}"
+        name = f"{curve.panel}: {curve.label}"
         if not is_finished(folder):
             state = "not finished yet" if folder.exists() else "not run yet"
-            missing.append(f"{who} is {state} and left out.")
+            missing.append(f"{name} is {state} and left out.")
             continue
         run = loaded[folder] = loaded.get(folder) or load_run(folder, replay_limit=0)
         if on_common_grid(run.evaluations, "return") is None:
-            missing.append(f"{who} is left out: its rows cannot be read.")
+            missing.append(f"{name} is left out: its rows cannot be read.")
             continue
-        missing += [f"{who}: {note}" for note in run.notes]
-        drawn.append((curve, run))
-    return Gathered(tuple(curves), tuple(drawn), tuple(missing))
+        missing += [f"{name}: {note}" for note in run.notes]
+        available.append((curve, run))
+    return Gathered(tuple(curves), tuple(available), tuple(missing))

@@ -1,4 +1,4 @@
-"""Pictures as an MP4 that every browser plays: raw frames through a pipe into ffmpeg, which encodes them as H.264."""
+"""Pictures as an MP4 that every browser plays: raw frames go through a pipe to ffmpeg, which encodes them as H.264."""
 
 import contextlib
 import importlib
@@ -20,7 +20,7 @@ EVEN = "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"  # yuv420p halves both sides
 
 
 def find_ffmpeg() -> str:
-    """The user's own ffmpeg if it can write H.264, else the one that the extra brings."""
+    """The user's own ffmpeg if it can write H.264, else the ffmpeg of the extra ``video``."""
     for program in (shutil.which("ffmpeg"), _bundled()):
         if program and _encodes(program):
             return program
@@ -37,18 +37,18 @@ def _bundled() -> str | None:
 
 
 def _encodes(program: str) -> bool:
-    """Some systems ship an ffmpeg without H.264."""
+    """Whether this ffmpeg can write H.264; on some systems it cannot."""
     try:
-        told = subprocess.run(
+        listed = subprocess.run(
             [program, "-hide_banner", "-encoders"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    return told.returncode == 0 and CODEC.encode() in told.stdout.split()
+    return listed.returncode == 0 and CODEC.encode() in listed.stdout.split()
 
 
 def save_mp4(frames: Sequence[Scene | Image.Image], path: Path, fps: float) -> None:
-    """All frames, which are of one size, at a steady rate."""
+    """Write frames of equal size at a constant rate."""
     width, height = as_image(frames[0]).size
     command = [
         find_ffmpeg(), "-nostdin", "-loglevel", "error", "-y",
@@ -57,23 +57,23 @@ def save_mp4(frames: Sequence[Scene | Image.Image], path: Path, fps: float) -> N
         "-vf", EVEN, "-c:v", CODEC, "-preset", "medium", "-crf", str(QUALITY), "-pix_fmt", "yuv420p",
         "-movflags", "+faststart", "-f", "mp4", str(path.absolute()),
     ]  # fmt: skip
-    with tempfile.TemporaryFile() as complaints:  # a pipe that nobody reads could fill up while we write the other
-        code = _feed(command, frames, complaints.fileno())
+    with tempfile.TemporaryFile() as errors:  # a file: a pipe would block ffmpeg when it is full
+        code = _feed(command, frames, errors.fileno())
         if code:
-            complaints.seek(0)
-            said = complaints.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
-            raise UserError(f"render: ffmpeg failed ({said[-1].strip()}); choose another file or .gif", code=1)
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            raise UserError(f"render: ffmpeg failed ({lines[-1].strip()}); choose another file or .gif", code=1)
 
 
 def _feed(command: list[str], frames: Sequence[Scene | Image.Image], stderr: int) -> int:
-    """Write every frame into the program; one that ends early tells why by itself."""
+    """Write every frame to the program; returns its exit code. If it ends early, its errors say why."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
     assert process.stdin is not None
     try:
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             for frame in frames:
                 pipe.write(as_image(frame).convert("RGB").tobytes())
-    except BaseException:  # Ctrl-C, no memory: nobody would wait for it
+    except BaseException:  # also Ctrl-C: the program must not go on alone
         process.kill()
         raise
     finally:

@@ -1,24 +1,24 @@
-"""Frames as a film in one file, which appears whole or not at all."""
+"""Frames as a film in one file; if writing fails, there is no file."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from prism_marl.errors import UserError
+from prism_marl.files import replacing
 from prism_marl.render.draw import as_image
 from prism_marl.render.mp4 import save_mp4
 from prism_marl.scene import PAPER, Scene
 
 GIF_COLOURS = 64  # enough for the palette and its soft edges
-REST = 1500  # milliseconds a GIF, which plays for ever, stays on its last frame
+REST = 1500  # milliseconds that a GIF, which repeats, shows its last frame
 
 Frame = Scene | Image.Image
 
 
 def write_film(frames: Sequence[Frame], path: str | Path, *, fps: float = 5.0) -> Path:
-    """Write the frames in the format that the file's ending says; a file that was there stays if this fails."""
+    """Write the frames in the format given by the file's ending. If this fails, an older file stays as it was."""
     path = Path(path)
     save = SAVERS.get(path.suffix.lower())
     if save is None:
@@ -27,26 +27,21 @@ def write_film(frames: Sequence[Frame], path: str | Path, *, fps: float = 5.0) -
         raise UserError("render: there is no frame to write; play at least one step")
     if not fps > 0:
         raise UserError(f"render: fps must be positive, not {fps}; try 5")
-    part = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save(frames, part, fps)
-        part.replace(path)
+        with replacing(path) as temporary:
+            save(frames, temporary, fps)
     except OSError as error:
         raise UserError(f"render: cannot write '{path}': {error.strerror or error}; choose another file") from None
-    finally:
-        with contextlib.suppress(OSError):  # there only after a failure
-            part.unlink()
     return path
 
 
 def known_endings() -> str:
-    """For sentences: what a film's name may end with."""
+    """The endings that a film's name may have, for error messages."""
     return ", ".join(SAVERS)
 
 
 def _save_gif(frames: Sequence[Frame], path: Path, fps: float) -> None:
-    # One palette for all frames, taken from a few of them side by side: colours must not flicker.
+    # One palette for all frames, made from a few of them side by side, so that colours do not flicker.
     some = [as_image(frame) for frame in frames[:: max(1, len(frames) // 6)]]
     sheet = Image.new("RGB", (sum(f.width for f in some), max(f.height for f in some)), PAPER)
     for k, frame in enumerate(some):

@@ -29,6 +29,7 @@ from prism_marl.report.load import (
 from prism_marl.report.start import counts_by_start, start_sentence
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
+HEADLINE = "prism"  # the method whose run stands first, where several were trained
 SPECTRA_FRAMES = 60
 SPECTRA_BYTES = 2_000_000  # for all runs of a page together
 FEW = 16  # up to so many runs bring much detail
@@ -110,7 +111,7 @@ def in_reading_order(runs: Sequence[Run]) -> list[Run]:
 
 def headline_index(runs: Sequence[Run]) -> int:
     """The run the page opens with: the first Prism run that has evaluations, else the first that has any."""
-    order = sorted(range(len(runs)), key=lambda i: (not runs[i].evaluations, runs[i].method != "prism", i))
+    order = sorted(range(len(runs)), key=lambda i: (not runs[i].evaluations, runs[i].method != HEADLINE, i))
     return order[0] if order else 0
 
 

@@ -1,20 +1,15 @@
-"""The whole training state in one file: safetensors with a checksum, written under a temporary name and renamed.
+"""The whole training state in one file: safetensors with a checksum, written atomically.
 
-The checksum covers the arrays, the notes, the number of the checkpoint and whose it is, so that a file which was put in
-place of another is noticed as surely as a damaged one.
+The checksum covers the arrays, the notes, the number of the checkpoint and its owner. So a file that was copied over
+another checkpoint is detected just as a damaged one.
 """
 
-from prism_marl.files import write_atomically
-from prism_marl.training.state import PartialArray
 import contextlib
 import hashlib
 import json
-import math
 import operator
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,14 +20,13 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
-from prism_marl.files import check_plain
+from prism_marl.files import check_plain, write_atomically
+from prism_marl.training.state import PartialArray
 
 FORMAT = "4"
-KEEP = 2  # the newest and the one before: a damaged file never costs the run
+KEEP = 2  # the newest and the one before, so that one damaged file does not end the run
 
 State = TypeVar("State")
-
-
 
 
 class Writer:
@@ -44,18 +38,18 @@ class Writer:
         self._pending: Future[Path] | None = None
 
     def save(self, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> None:
-        """Returns once the write before this one has finished; nobody may change the arrays afterwards."""
+        """Start to write; waits only for the write before this one. The arrays must not change afterwards."""
         self.wait()
         self._pending = self._pool.submit(save, self.folder, number, tensors, notes, self.owner)
 
     def wait(self) -> None:
-        """Until the last write is on the disk; a failed one raises here."""
+        """Wait until the last write is on the disk. If it has failed, its error is raised here."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
     def close(self) -> None:
-        """Finish what was begun, also when training has failed: nobody else may use the folder before that."""
+        """Finish the last write. Needed also after an error, because the lock on the folder is released afterwards."""
         try:
             self.wait()
         finally:
@@ -63,19 +57,19 @@ class Writer:
 
 
 def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any], owner: str = "") -> Path:
-    """Write checkpoint ``number`` of an owner and drop all but the newest ``KEEP``."""
+    """Write checkpoint ``number`` of an owner and delete all but the newest ``KEEP``."""
     written = json.dumps({"number": number, "owner": owner, "notes": notes})
     metadata = {"format": FORMAT, "digest": _digest(tensors, written), "content": written}
     path = folder / f"{number:08d}.safetensors"
     write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
     for old in paths(folder)[KEEP:]:
-        with contextlib.suppress(OSError):  # the new one is safe; an old one that stays costs room, no more
+        with contextlib.suppress(OSError):  # the new one is safe; an old one only takes space
             old.unlink(missing_ok=True)
     return path
 
 
 def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
-    """Equal content gives equal bytes; safetensors itself writes its metadata in a random order."""
+    """Safetensors whose bytes depend on the content alone; the library writes its metadata in a random order."""
     content = bytearray(safetensors.numpy.save(tensors, metadata=metadata))
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
@@ -92,16 +86,19 @@ def paths(folder: Path) -> list[Path]:
 
 
 def load_newest(
-    folder: Path, like: State, owner: str = "", complain: Callable[[dict[str, Any]], str | None] = lambda notes: None
+    folder: Path,
+    template: State,
+    owner: str = "",
+    complain: Callable[[dict[str, Any]], str | None] = lambda notes: None,
 ) -> tuple[State, dict[str, Any], list[str]] | None:
-    """The newest checkpoint that is whole, its notes, and a sentence for each one that was passed over.
+    """The newest checkpoint that can be used, its notes, and a sentence for each newer one that cannot.
 
-    ``complain`` looks at the notes and says what else speaks against a checkpoint, or nothing.
+    ``complain`` gets the notes and returns why the checkpoint cannot be used, or None.
     """
     complaints: list[str] = []
     for path in paths(folder):
         try:
-            state, notes = load(path, like, owner)
+            state, notes = load(path, template, owner)
         except UserError as error:
             complaints.append(str(error))
             continue
@@ -114,8 +111,8 @@ def load_newest(
     return None
 
 
-def load(path: Path, like: State, owner: str = "") -> tuple[State, dict[str, Any]]:
-    """Read one checkpoint of an owner into the structure of ``like`` (arrays or shapes)."""
+def load(path: Path, template: State, owner: str = "") -> tuple[State, dict[str, Any]]:
+    """Read one checkpoint of an owner into the structure of ``template`` (arrays or shapes)."""
     try:
         with safetensors.safe_open(check_plain(path, path.parent.parent), framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -130,29 +127,31 @@ def load(path: Path, like: State, owner: str = "") -> tuple[State, dict[str, Any
     if metadata.get("digest") != _digest(tensors, written):
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:
-        number, whose, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
+        number, found_owner, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
         name = f"{number:08d}"
     except (ValueError, RecursionError, TypeError, KeyError):
-        raise UserError(f"checkpoint {path.name} does not say whose it is", code=1) from None
+        raise UserError(f"checkpoint {path.name} does not name its owner", code=1) from None
     if name != path.stem:
         raise UserError(f"checkpoint {path.name} was written as number {name} and renamed", code=1)
-    if whose != owner:
+    if found_owner != owner:
         raise UserError(f"checkpoint {path.name} belongs to another experiment", code=1)
-    return unflatten(tensors, like, path.name), notes
+    return unflatten(tensors, template, path.name), notes
 
 
 def flatten(state: Any) -> dict[str, np.ndarray]:
-    """Every array by its path; random keys as their numbers."""
-    return {_name(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    """Every array by its path in the state; random keys as integers."""
+    return {_name(path): _on_host(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
 
 
-def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State:
-    """Put arrays back; a missing, extra or differently shaped one is refused by name."""
-    expected = jax.tree_util.tree_leaves_with_path(like)
+def unflatten(tensors: dict[str, np.ndarray], template: State, source: str) -> State:
+    """The inverse of ``flatten``. Raises, with its name, if an array is missing, unknown or of another shape."""
+    expected = jax.tree_util.tree_leaves_with_path(template)
     names = [_name(path) for path, _ in expected]
-    strange = sorted(set(tensors) ^ set(names))
-    if strange:
-        raise UserError(f"checkpoint {source} does not fit this experiment: '{strange[0]}' has no counterpart", code=1)
+    unmatched = sorted(set(tensors) ^ set(names))
+    if unmatched:
+        raise UserError(
+            f"checkpoint {source} does not fit this experiment: '{unmatched[0]}' has no counterpart", code=1
+        )
     leaves = []
     for name, (_, leaf) in zip(names, expected, strict=True):
         value = leaf.fill(tensors[name]) if isinstance(leaf, PartialArray) else tensors[name]
@@ -164,29 +163,27 @@ def unflatten(tensors: dict[str, np.ndarray], like: State, source: str) -> State
                 f"expected {leaf.dtype}{list(leaf.shape)}",
                 code=1,
             )
-        if isinstance(leaf, np.ndarray):  # belongs to the host, in types that a device may not know
+        if isinstance(leaf, np.ndarray):  # stays on the host, because a device may not have its dtype
             leaves.append(value)
         else:
             leaves.append(jax.random.wrap_key_data(jnp.asarray(value)) if key else jnp.asarray(value))
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Parts of files whose writer was killed; whoever holds the folder's lock may clear them. Only names that
-    ``write_atomically`` gives, and only where it writes: somebody may train in a folder that holds other things."""
+    """Delete temporary files of writers that were killed; the caller must hold the folder's lock. Deletes only names
+    that ``files.replacing`` gives, and only in folders of a run, because the folder may hold other files."""
     for part in (*folder.glob(".*.[0-9]*.tmp"), *folder.glob("*/.*.[0-9]*.tmp")):
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
 
-
-
-def _plain(leaf: Any) -> np.ndarray:
+def _on_host(leaf: Any) -> np.ndarray:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     if isinstance(leaf, np.ndarray):
-        return leaf  # taken for this state; nobody writes into it, and a replay buffer may be most of the memory
-    return np.array(jax.device_get(leaf))  # a copy: on a CPU the original's memory is reused by the next step
+        return leaf  # no copy: it is never written to, and a replay buffer may be most of the memory
+    return np.array(jax.device_get(leaf))  # a copy, because on a CPU the next step reuses the original's memory
 
 
 def _name(path: Any) -> str:

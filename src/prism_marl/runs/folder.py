@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,14 @@ import jax
 import numpy as np
 
 from prism_marl import envs
-from prism_marl.runs import checkpoint
-from prism_marl.scene import Scene
-from prism_marl.errors import storage_error, UserError
+from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.experiment.presets import method_settings
-from prism_marl.files import read_text, refuse_links_out, StrangeFileError
+from prism_marl.files import StrangeFileError, read_text, refuse_links_out
+from prism_marl.runs import checkpoint
+from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
-from prism_marl.scene import scene_to_json
+from prism_marl.scene import Scene, scene_to_json
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
 
@@ -49,7 +48,7 @@ def write_config(experiment: Experiment, folder: Path) -> None:
     path = folder / "config.json"
     if path.exists():
         if load_experiment(folder) != experiment:
-            raise UserError(f"{folder} holds another experiment; choose another --out, or remove the folder")
+            raise UserError(f"{folder} holds another experiment; choose another --out")
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode())
     for name, make in (
@@ -138,7 +137,7 @@ def write_replay(folder: Path, name: str, title: str, total: float, scenes: list
 
 
 def write_spectra(
-    folder: Path, evaluation: int, steps: list[int], found: dict[str, Any], common: dict[str, int]
+    folder: Path, evaluation: int, steps: list[int], found: Mapping[str, Any], common: dict[str, int]
 ) -> None:
     """Singular values and masks at one evaluation; ``common`` says how many of each layer everybody uses."""
     tensors, metadata = {}, {"evaluation": str(evaluation), "steps": json.dumps(steps)}

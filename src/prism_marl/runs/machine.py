@@ -1,6 +1,5 @@
-"""What a result was computed with, and what the machine can still hold."""
+"""The machine: which versions and device computed a result, its GPUs, its free memory, and JAX's settings."""
 
-from prism_marl.envs.cores import usable_cores
 import contextlib
 import importlib.util
 import os
@@ -17,12 +16,13 @@ import numpy
 import optax
 
 from prism_marl import __version__
+from prism_marl.envs.cores import usable_cores
 from prism_marl.errors import UserError
 from prism_marl.sharing.products import on_matrix_units
 
 
 def describe_machine() -> dict[str, Any]:
-    """Versions, device and commit, kept with every run."""
+    """Versions, device and commit, written into every run folder."""
     device = jax.devices()[0]
     return {
         "prism_marl": __version__,
@@ -43,17 +43,13 @@ def describe_machine() -> dict[str, Any]:
 
 
 def precision() -> str:
-    """What the inputs of products are rounded to."""
+    """The type to which the inputs of matrix products are rounded."""
     return "tf32" if on_matrix_units() else "float32"
 
 
-
-
-
-
 def visible_gpus() -> list[str]:
-    """NVIDIA GPUs that a new process could train on, as CUDA_VISIBLE_DEVICES names them; found without starting JAX,
-    which would take their memory."""
+    """NVIDIA GPUs that a new process could train on, named as in CUDA_VISIBLE_DEVICES. Does not start JAX, which would
+    allocate their memory."""
     platforms = os.environ.get("JAX_PLATFORMS", "").lower()
     if platforms and "cuda" not in platforms and "gpu" not in platforms:
         return []
@@ -70,7 +66,7 @@ def visible_gpus() -> list[str]:
 
 
 def free_bytes() -> int | None:
-    """Free memory of the device that will train, where the system tells."""
+    """Free memory of the device that will train; None if the system does not report it."""
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -82,7 +78,7 @@ def free_bytes() -> int | None:
 
 @contextlib.contextmanager
 def full_memory_explained() -> Iterator[None]:
-    """Turns an allocation that failed, while compiling or running, into a sentence that says what to lower."""
+    """Turn a failed allocation, while compiling or running, into a ``UserError`` that says what to lower."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
@@ -100,10 +96,13 @@ DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | None:
-    """Full float32 products on every device, as the reference implementations have them (``tf32`` lets a GPU round
-    their inputs to TF32), and programs kept between starts, in the folder that is returned: ``PRISM_MARL_CACHE`` says
-    where, empty for not. ``deterministic`` makes a GPU add up in the same order every time; a CPU does so anyway. It
-    must come before the first use of a device, which is when XLA reads its flags."""
+    """Set the precision of products and the folder of compiled programs; returns that folder, or None if there is none.
+
+    Products are full float32 on every device, as in the reference implementations; ``tf32`` lets a GPU round their
+    inputs to TF32. Compiled programs are stored in ``PRISM_MARL_CACHE``, or not at all if that variable is empty.
+    ``deterministic`` makes a GPU add in the same order every time, as a CPU always does. Call this before the first use
+    of a device, because XLA reads its flags then.
+    """
     if deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if tf32 else "highest")
@@ -112,7 +111,7 @@ def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | 
         return None
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    return None if "://" in folder else Path(folder)  # JAX can keep its own in a bucket
+    return None if "://" in folder else Path(folder)  # a cloud bucket, which only JAX itself can use
 
 
 @contextlib.contextmanager
@@ -131,7 +130,7 @@ def jax_settings(*, deterministic: bool = False, tf32: bool = False) -> Iterator
 
 
 def _own_cache() -> str:
-    """Where programs are kept unless the user says otherwise; nowhere for a user without a home, as in containers."""
+    """The default folder of compiled programs; empty for a user without a home folder, as in some containers."""
     try:
         return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prism-marl" / "xla")
     except RuntimeError:
@@ -139,7 +138,7 @@ def _own_cache() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this source tree, when it is one and git is there."""
+    """The commit of this source tree; None if it is not a git checkout or git is not installed."""
     try:
         found = subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],

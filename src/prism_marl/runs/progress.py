@@ -1,4 +1,4 @@
-"""How far a run has come, told through a small file so that another process can watch."""
+"""The progress of a run as a small file, which other processes can read."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from prism_marl.files import read_text
+from prism_marl.files import read_text, replacing
 from prism_marl.monitor import Quiet
 
 NAME = "progress.json"
@@ -16,22 +16,22 @@ NAME = "progress.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """The last that a run told."""
+    """The content of the file."""
 
     steps: int
     total: int
     rate: float  # steps of all seeds per second
     text: str
     pid: int  # of the process that trains
-    time: float  # when it was told, in seconds since 1970
+    time: float  # when this was written, in seconds since 1970
 
 
 KINDS = {"steps": int, "total": int, "rate": float, "text": str, "pid": int, "time": float}
 
 
 class ProgressFile(Quiet):
-    """Writes where the run stands into its folder, at most twice a second. It is for people: losing it costs nothing,
-    so it is neither synced nor allowed to disturb training."""
+    """Writes the progress of a run into its folder, at most twice a second. Nothing depends on this file, so it is not
+    synced to the disk, and errors are ignored."""
 
     def __init__(self, folder: Path, total: int):
         self.folder, self.total = folder, total
@@ -43,18 +43,15 @@ class ProgressFile(Quiet):
         if now - self._last < 0.5 and text == self._text:
             return
         self._last, self._text = now, text
-        path = self.folder / NAME
-        temporary = path.with_name(f".{NAME}.{os.getpid()}.tmp")
-        told = Progress(steps, self.total, rate, text, os.getpid(), time.time())
-        with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps(dataclasses.asdict(told)))
-            temporary.replace(path)
+        content = Progress(steps, self.total, rate, text, os.getpid(), time.time())
+        with contextlib.suppress(OSError), replacing(self.folder / NAME) as temporary:
+            temporary.write_text(json.dumps(dataclasses.asdict(content)))
 
 
 def read_progress(folder: Path) -> Progress | None:
-    """What a run told last, or None if it has not told anything."""
+    """The progress of a run; None if there is no such file or it cannot be read."""
     try:
-        told = json.loads(read_text(folder / NAME, folder))
-        return Progress(**{name: kind(told[name]) for name, kind in KINDS.items()})
+        content = json.loads(read_text(folder / NAME, folder))
+        return Progress(**{name: kind(content[name]) for name, kind in KINDS.items()})
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

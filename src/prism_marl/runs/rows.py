@@ -1,4 +1,4 @@
-"""The row files of a run folder: JSON lines that know what they hold."""
+"""The row files of a run folder: JSON lines with a checksum."""
 
 import contextlib
 import hashlib
@@ -11,22 +11,21 @@ from typing import Any
 
 from prism_marl.errors import UserError
 
-
 BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
 
 
 class Rows:
-    """An append-only file of JSON lines that knows what it holds, so that a resumed run can tell whether rows were lost
-    and cut those that were not saved."""
+    """An append-only file of JSON lines with its size and checksum. With these a resumed run detects lost rows, and
+    removes rows that are newer than its checkpoint."""
 
     def __init__(self, path: Path):
         self.path = path
         self._size, self._hash = 0, hashlib.blake2b(digest_size=16)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write rows and make sure they are on the disk."""
+        """Write rows and sync them to the disk."""
         text = "".join(json.dumps({k: _finite(v) for k, v in row.items()}) + "\n" for row in rows).encode()
-        with self._written(), self.path.open("ab") as file:
+        with self._explained(), self.path.open("ab") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -34,11 +33,11 @@ class Rows:
         self._hash.update(text)
 
     def seal(self) -> list[Any]:
-        """What a checkpoint notes about the rows up to now: their bytes and a digest of them."""
+        """Size and checksum of the rows up to now, which a checkpoint stores."""
         return [self._size, self._hash.hexdigest()]
 
     def complaint(self, seal: list[Any]) -> str | None:
-        """Why the file does not begin with the rows that were sealed, if it does not."""
+        """Why the file does not begin with the rows that were sealed; None if it does."""
         size, digest = seal
         found = self._read(size)
         if len(found) < size:
@@ -48,9 +47,9 @@ class Rows:
         return None
 
     def cut(self, size: int) -> None:
-        """Forget everything after the first ``size`` bytes: rows written after the checkpoint come again."""
+        """Remove everything after the first ``size`` bytes; training writes these rows again."""
         if self.path.exists():
-            with self._written():
+            with self._explained():
                 os.truncate(self.path, size)
         self._size, self._hash = size, hashlib.blake2b(self._read(size), digest_size=16)
 
@@ -62,7 +61,7 @@ class Rows:
             return b""
 
     @contextlib.contextmanager
-    def _written(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -70,5 +69,5 @@ class Rows:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN; a row says null instead."""
+    """None, which is null in JSON, for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,13 +1,9 @@
-"""The recordings inside a run folder (spectra, episodes, sizes) and how to read them.
+"""Reads the spectra, replays and footprint of a run folder.
 
-Every reader keeps what is good and appends a plain-English sentence to ``notes`` for what it left out.
+Every reader returns what it can read, and appends a sentence to ``notes`` for what it left out.
 """
 
-from prism_marl.scene import read_scene
-from prism_marl.files import number
-import dataclasses
 import json
-import math
 import tarfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,23 +17,23 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from prism_marl.scene import Scene, Shape
-from prism_marl.files import check_plain, LARGEST_ROWS, LARGEST_TEXT, read_text, StrangeFileError
+from prism_marl.files import LARGEST_ROWS, LARGEST_TEXT, StrangeFileError, check_plain, number, read_text
+from prism_marl.scene import Scene, read_scene
 
 FloatArray = NDArray[np.float64]
 
-REPLAY_FRAMES = 201  # kept of an episode: all of 200 steps
-REPLAY_SHAPES = 20_000  # kept of all its frames together, about 1 MB of a page: swimmers have hundreds of rods
+REPLAY_FRAMES = 201  # most frames of a replay: all of an episode of 200 steps
+REPLAY_SHAPES = 20_000  # most shapes in all its frames, about 1 MB of a page: swimmers have hundreds of rods
 
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
 
 
 @dataclass(frozen=True)
 class LayerSpectra:
-    """What each identity leaves of a layer's singular values, over training."""
+    """The masked singular values of a layer for each identity, over training."""
 
     name: str
-    common: int  # the first so many directions are on for everyone
+    common: int  # this many directions, the first ones, are on for every identity
     spectrum: NDArray[np.float32]  # [evaluations, seeds, identities, directions]
     mask: NDArray[np.bool_]  # same shape
 
@@ -72,23 +68,21 @@ class FootprintRow:
 
 
 def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
-    """At most ``limit`` indices below ``count``, evenly spaced, with the first and the last among them."""
+    """At most ``limit`` indices below ``count``, evenly spaced, including the first and the last."""
     if limit < 2:
         return np.arange(count)[-limit:]
     return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
 
 
 def worth_keeping(frames: Sequence[Scene]) -> list[Scene]:
-    """The frames of a replay, evenly spaced where there are more than a page should carry."""
+    """The frames of a replay; evenly spaced ones if there are too many for a page."""
     most = max((len(frame.shapes) for frame in frames), default=0)
     limit = min(REPLAY_FRAMES, max(2, REPLAY_SHAPES // max(most, 1)))
     return [frames[index] for index in evenly_spaced(len(frames), limit)]
 
 
-
-
 def read_json(path: Path, root: Path, notes: list[str]) -> Any:
-    """The content of a file of the run folder ``root``; None where there is none to be had."""
+    """The content of a file of the run folder ``root``; None if it cannot be read."""
     try:
         return json.loads(read_text(path, root))
     except FileNotFoundError:
@@ -101,7 +95,7 @@ def read_json(path: Path, root: Path, notes: list[str]) -> Any:
 
 
 def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, notes: list[str]) -> Spectra | None:
-    """The spectra of a run, evenly spaced in time; kept rows have them as an archive beside the folder's name."""
+    """The spectra of a run at evenly spaced times. Instead of the folder there may be an archive FOLDER.tar.gz."""
     frames, bad = [], 0
     for stem, read in _spectra_files(folder, limit, notes):
         try:
@@ -113,16 +107,16 @@ def load_spectra(folder: Path, seed_steps: Sequence[FloatArray], limit: int, not
     if not frames:
         return None
     shapes = [{name: spectrum.shape for name, (spectrum, _, _) in layers.items()} for _, layers in frames]
-    alike = [frame for frame, shape in zip(frames, shapes, strict=True) if shape == shapes[-1]]
-    if len(alike) < len(frames):
-        notes.append(f"{len(frames) - len(alike)} spectra files have other shapes and were left out.")
-    alike.sort(key=lambda frame: frame[0])
-    layers = tuple(_stack_layer(name, [layers[name] for _, layers in alike]) for name in sorted(alike[-1][1]))
-    return Spectra(np.array([step for step, _ in alike]), layers) if layers else None
+    same = [frame for frame, shape in zip(frames, shapes, strict=True) if shape == shapes[-1]]
+    if len(same) < len(frames):
+        notes.append(f"{len(frames) - len(same)} spectra files have other shapes and were left out.")
+    same.sort(key=lambda frame: frame[0])
+    layers = tuple(_stack_layer(name, [layers[name] for _, layers in same]) for name in sorted(same[-1][1]))
+    return Spectra(np.array([step for step, _ in same]), layers) if layers else None
 
 
 def _spectra_files(folder: Path, limit: int, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
-    """(stem, how to read it) of the chosen files; none for methods without a spectrum, which is no defect."""
+    """(stem, function that reads it) of the chosen files; empty for methods without a spectrum."""
     files: list[tuple[str, Callable[[], bytes]]]
     files = [(path.stem, partial(_plain_bytes, path, folder.parent)) for path in sorted(folder.glob("*.safetensors"))]
     archive = folder.with_name(f"{folder.name}.tar.gz")
@@ -136,14 +130,14 @@ def _plain_bytes(path: Path, root: Path) -> bytes:
 
 
 def _archived_files(archive: Path, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
-    """Members are read into memory and never unpacked onto the disk."""
+    """The same from an archive, whose members are read into memory and never unpacked to the disk."""
     held: dict[PurePosixPath, bytes] = {}
-    room = LARGEST_ROWS
+    allowed = LARGEST_ROWS
     try:
         with tarfile.open(check_plain(archive, archive.parent, LARGEST_ROWS)) as tar:
             for member in tar:
-                room -= member.size
-                if room < 0:  # before its bytes are looked at: a small archive can claim to hold terabytes
+                allowed -= member.size
+                if allowed < 0:  # checked before reading: a small archive can claim to hold terabytes
                     raise StrangeFileError("holds too much")
                 if member.isfile() and (opened := tar.extractfile(member)):
                     held[PurePosixPath(member.name)] = opened.read()
@@ -184,12 +178,12 @@ def _stack_layer(name: str, frames: list[tuple]) -> LayerSpectra:
 
 
 def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[Replay, ...], int]:
-    """The first ``limit`` recorded episodes, and how many files were not looked at."""
+    """The first ``limit`` recorded episodes, and the number of files that were not read because of the limit."""
     replays: list[Replay] = []
     paths = sorted(folder.glob("*.json"))
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         if len(replays) == limit:
-            return tuple(replays), len(paths) - place
+            return tuple(replays), len(paths) - index
         raw = read_json(path, folder.parent, notes)
         try:
             frames = tuple(read_scene(frame) for frame in raw["frames"])
@@ -199,10 +193,6 @@ def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[
         if frames:
             replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
     return tuple(replays), 0
-
-
-
-
 
 
 def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:

@@ -10,6 +10,7 @@ import contextlib
 import math
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl.runs import checkpoint
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.training.finite import broken_weights, explained, Fault, first_fault
-from prism_marl.training.export_cache import open_export_cache
-from prism_marl.runs.machine import free_bytes, full_memory_explained
-from prism_marl.training.sharding import seed_places
-from prism_marl.training.programs import Programs
-from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
-from prism_marl.sharing import role_layers
 from prism_marl.monitor import Monitor, Quiet
+from prism_marl.runs import checkpoint
+from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
+from prism_marl.runs.machine import free_bytes, full_memory_explained
+from prism_marl.runs.masks import Layers, first_spectra, shares_by_start
 from prism_marl.runs.rows import Rows
 from prism_marl.runs.signals import Stop, stop_signals
+from prism_marl.sharing import role_layers
 from prism_marl.training.build import make_trainer
+from prism_marl.training.export_cache import open_export_cache
+from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
+from prism_marl.training.programs import Programs
+from prism_marl.training.sharding import seed_places
 from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
@@ -51,7 +53,9 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
-            programs = Programs(trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer))
+            programs = Programs(
+                trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer)
+            )
             _Session(trainer, folder, monitor, stop, writer, like, programs).run()
     return folder
 
@@ -154,7 +158,9 @@ class _Session:
             for seed in range(steps.size)
         ]
         self.rows["eval"].append([row | _column(values, seed) for seed, row in enumerate(head)])
+        layers = self._spectra(state)
         if means:
+            means |= self._masks_by_start(layers)
             self.rows["train"].append(
                 [
                     row | _column(means, seed) | self.trainer.learner.row(int(steps[seed]))
@@ -162,27 +168,47 @@ class _Session:
                 ]
             )
         self.monitor.recorded(self.folder)
-        self._write_spectra(state, steps)
+        self._write_spectra(layers, steps)
         loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
         self.shown = f"return {np.mean(values['return']):.3f}{loss}"
         self.monitor.progress(int(steps.min()), self.rate, self.shown)
         self.evaluation += 1
         zeros = jax.tree.map(jnp.zeros_like, state.seeds.log.sums)
-        return eqx.tree_at(lambda s: (s.seeds.log.sums, s.clock.summed), state, (zeros, jnp.zeros_like(state.clock.summed)))
+        return eqx.tree_at(
+            lambda s: (s.seeds.log.sums, s.clock.summed), state, (zeros, jnp.zeros_like(state.clock.summed))
+        )
 
     def _refuse_nonsense(self, fault: Fault | None) -> None:
         if fault is not None:
             raise UserError(explained(fault, self.trainer.experiment), code=1)
 
-    def _write_spectra(self, state: TrainState, steps: np.ndarray) -> None:
+    def _spectra(self, state: TrainState) -> Layers:
+        """Masked singular values and masks of every layer that has them."""
+        return jax.device_get(self._call("spectra", state))
+
+    @cached_property
+    def _common(self) -> dict[str, int]:
+        """How many directions of each layer are on for everybody."""
+        layers: dict[str, Any] = role_layers(self.trainer.learner.agent(self.like.seeds.state))
+        return {name: layer.s.shape[-1] - layer.masked for name, layer in layers.items() if hasattr(layer, "masked")}
+
+    @cached_property
+    def _first_spectra(self) -> Layers | None:
+        return first_spectra(self.folder)
+
+    def _masks_by_start(self, layers: Layers) -> dict[str, np.ndarray]:
+        """The share of mask differences that the random start of the thresholds explains, for methods with masks."""
+        masked = [name for name, (values, _) in layers.items() if self._common[name] < values.shape[-1]]
+        if not masked or self._first_spectra is None:
+            return {}
+        return {"masks_by_start": shares_by_start(self._first_spectra, layers, self._common)}
+
+    def _write_spectra(self, layers: Layers, steps: np.ndarray) -> None:
         total = self.trainer.experiment.run.evaluations
         if self.evaluation % math.ceil(total / MOST_SPECTRA) and self.evaluation != total - 1:
             return
-        found = jax.device_get(self._call("spectra", state))
-        if found:
-            layers: dict[str, Any] = role_layers(self.trainer.learner.agent(self.like.seeds.state))
-            common = {name: layers[name].s.shape[-1] - layers[name].masked for name in found}
-            write_spectra(self.folder, self.evaluation, steps.tolist(), found, common)
+        if layers:
+            write_spectra(self.folder, self.evaluation, steps.tolist(), layers, self._common)
 
     def _write_replay(self, state: TrainState) -> None:
         """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode

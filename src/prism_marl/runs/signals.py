@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question that the training loop answers when it is at a good place."""
+"""Ctrl-C and SIGTERM as a flag, which the training loop checks between its pieces."""
 
 import contextlib
 import signal
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass
 class Stop:
-    """Set by Ctrl-C or SIGTERM; looked at between pieces."""
+    """Whether a signal has asked the run to stop."""
 
     asked: bool = False
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask for a clean stop; a second Ctrl-C insists."""
+    """Ctrl-C and SIGTERM ask for a clean stop; a second signal raises ``KeyboardInterrupt``."""
     stop = Stop()
 
     def ask(number, frame):
@@ -25,7 +25,7 @@ def stop_signals() -> Iterator[Stop]:
 
     try:
         old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever runs us handles signals
+    except ValueError:  # not in the main thread, which then has to handle signals
         yield stop
         return
     try:

@@ -1,8 +1,8 @@
-"""Copies of the rows for trackers that people already use. The JSON lines in the run folder stay the record.
+"""Copies of the rows for experiment trackers. The JSON lines in the run folder stay the record.
 
-A tracker reads the row files on from where it stopped, so a run that continues hands over its history first. Each is an
-extra, loaded when it is asked for; none changes a number or the name of a folder, and nothing leaves the machine unless
-a tracker that does so was asked for by its name.
+A tracker reads the row files from where it stopped reading, so a run that continues sends its history first. Each
+tracker needs an extra package, which is imported only if the tracker is used. No tracker changes a number or the name
+of a folder, and nothing leaves the machine unless the user names a tracker that sends it.
 """
 
 import abc
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from prism_marl.errors import nearest, UserError
+from prism_marl.errors import UserError, nearest
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet, Several
 from prism_marl.runs.rows import BOOKKEEPING
@@ -23,7 +23,7 @@ FILES = ("eval", "train")
 
 
 class Tracker(Quiet, abc.ABC):
-    """Hears of every evaluation once. Your own is a subclass with ``evaluation`` and a line in ``TRACKERS``."""
+    """Receives every evaluation once. A new tracker is a subclass with ``evaluation`` and a line in ``TRACKERS``."""
 
     package: ClassVar[str]  # what must be installed
 
@@ -52,14 +52,14 @@ class Tracker(Quiet, abc.ABC):
 
     @abc.abstractmethod
     def evaluation(self, number: int, rows: list[tuple[str, dict[str, Any]]]) -> None:
-        """All rows of one evaluation, each with the file it stands in."""
+        """All rows of one evaluation, each with the name of its file."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Called after the last evaluation."""
 
 
 class TensorBoard(Tracker):
-    """Event files in ``tensorboard/seed-N`` of the run folder, written anew from the rows whenever a run starts."""
+    """Event files in ``tensorboard/seed-N`` of the run folder, written again from the rows whenever a run starts."""
 
     package = "tensorboardX"
 
@@ -89,8 +89,8 @@ class TensorBoard(Tracker):
 
 
 class WandB(Tracker):
-    """One run of Weights & Biases for each experiment, whose steps are the evaluations. Where it goes is its own
-    business: WANDB_MODE=offline, WANDB_PROJECT and the rest mean what they always mean."""
+    """One run of Weights & Biases for each experiment; its steps are the evaluations. WANDB_MODE, WANDB_PROJECT and the
+    other variables of wandb work as usual."""
 
     package = "wandb"
 
@@ -100,7 +100,7 @@ class WandB(Tracker):
 
     def evaluation(self, number: int, rows: list[tuple[str, dict[str, Any]]]) -> None:
         run = self._start()
-        if number < run.step:  # a run that continues has sent it before
+        if number < run.step:  # already sent before the run was interrupted
             return
         values = {}
         for name, row in rows:
@@ -131,7 +131,7 @@ SINKS_HELP = f"trackers that get a copy of the rows, separated by commas: {', '.
 
 
 def check_sinks(text: str | None) -> tuple[str, ...]:
-    """Names from the command line, each known and installed, before anything starts."""
+    """The trackers named on the command line. Raises if one is unknown or not installed, before anything starts."""
     names = tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
     for name in names:
         if name not in TRACKERS:
@@ -141,8 +141,8 @@ def check_sinks(text: str | None) -> tuple[str, ...]:
 
 
 class Guarded(Quiet):
-    """A tracker that cannot hurt a run. One that does not even start is the user's to mend, before time is spent; one
-    that fails later gets no more rows, and the run goes on: it has its record."""
+    """A tracker whose failure does not stop a run. If it fails at its first evaluation, the run stops with a sentence,
+    before time is spent; if it fails later, it gets no more rows and the run continues."""
 
     def __init__(self, tracker: Tracker, monitor: Monitor):
         self._tracker, self._monitor = tracker, monitor
@@ -163,18 +163,18 @@ class Guarded(Quiet):
             yield
         except UserError:
             raise
-        except Exception as error:  # whatever a foreign package raises
+        except Exception as error:  # a package of other people may raise anything
             self._broken = True
             said = (str(error).strip().splitlines() or [""])[0]
             trouble = f"--sinks: {self._tracker.package} failed ({type(error).__name__}: {said})"
             if not self._tracker.delivered:
-                raise UserError(f"{trouble}; mend its settings or leave it out") from error
-            self._monitor.note(f"{trouble}; it gets no more rows, the run goes on and the row files have everything")
+                raise UserError(f"{trouble}; correct its settings or leave it out") from error
+            self._monitor.note(f"{trouble}; it gets no more rows, the run continues and the row files are complete")
 
 
 @contextlib.contextmanager
 def tracked(monitor: Monitor, names: Sequence[str], experiment: Experiment, folder: Path) -> Iterator[Monitor]:
-    """A monitor that also feeds trackers; they are closed however the run ends."""
+    """A monitor that also sends the rows to trackers, which are closed in any case."""
     with contextlib.ExitStack() as stack:
         trackers = [Guarded(TRACKERS[name](experiment, folder), monitor) for name in names]
         for tracker in trackers:
@@ -188,7 +188,7 @@ def measured(row: dict[str, Any]) -> dict[str, float]:
 
 
 def load(tracker: Tracker | type[Tracker]) -> Any:
-    """The package behind a tracker."""
+    """Import the package that a tracker needs."""
     try:
         return importlib.import_module(tracker.package)
     except ImportError:

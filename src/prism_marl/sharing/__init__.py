@@ -33,7 +33,7 @@ METHODS: dict[str, type[Sharing]] = {
 
 
 def method(name: str) -> type[Sharing]:
-    """The settings class of a method; dashes and underscores are the same."""
+    """The settings class of a method; ``-`` and ``+`` in the name count as ``_``."""
     known = name.lower().replace("-", "_").replace("+", "_")
     if known not in METHODS:
         raise UserError(f"sharing: there is no method '{name}'; {nearest(known, METHODS)}")

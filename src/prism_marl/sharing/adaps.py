@@ -1,5 +1,5 @@
-"""AdaPS: agents are clustered as in SePS; every cluster gets a sub-network of one shared network, and close clusters
-get similar ones (Li et al., ICASSP 2024; the mapping from clusters to masks is ours, docs/sharing.md)."""
+"""AdaPS: agents are clustered as in SePS; every cluster gets a sub-network of one shared network, and similar clusters
+get similar sub-networks (Li et al., ICASSP 2024; the mapping from clusters to masks is ours, docs/sharing.md)."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from prism_marl.sharing.pruned import NodeMaskedLinear, pruned_gate, pruned_line
 
 @dataclass(frozen=True)
 class AdaPS(Clustered):
-    """A node mask per cluster, read off the cluster's centre through a fixed random projection."""
+    """A node mask per cluster, computed from the cluster's centre by a fixed random projection."""
 
     label: ClassVar[str] = "AdaPS"
 
@@ -44,12 +44,12 @@ class AdaPS(Clustered):
             identities=identities,
             key=key,
             kind=kind,
-            draw=lambda key, width: self._first_masks(key, width, identities),
+            sample=lambda key, width: self._first_masks(key, width, identities),
             prune_actions=False,
         )
 
     def gate(self, size, *, identities, key) -> RoleGate:
-        return pruned_gate(size, key=key, draw=lambda key, width: self._first_masks(key, width, identities))
+        return pruned_gate(size, key=key, sample=lambda key, width: self._first_masks(key, width, identities))
 
     def refresh_interval(self) -> int:
         return self.recluster_interval
@@ -58,10 +58,10 @@ class AdaPS(Clustered):
         return self._assign(network, *self.group(experience, key))
 
     def refresh(self, network, experience, key):
-        """Cluster again; a cluster keeps the label under which most of its agents were known."""
+        """Cluster again; labels are chosen so that as few agents as possible change theirs."""
         labels, centres = self.group(experience, key)
-        known_as = matched_labels(network.clusters, labels, centres.shape[0])
-        return self._assign(network, known_as[labels], jnp.zeros_like(centres).at[known_as].set(centres))
+        old = matched_labels(network.clusters, labels, centres.shape[0])
+        return self._assign(network, old[labels], jnp.zeros_like(centres).at[old].set(centres))
 
     def _assign(self, network, labels: Int[Array, " a"], centres: Float[Array, "k z"]):
         network = eqx.tree_at(lambda agent: agent.clusters, network, labels)
@@ -70,11 +70,11 @@ class AdaPS(Clustered):
         used = jnp.any(labels[:, None] == jnp.arange(centres.shape[0]), axis=0)
         standard = standardised(centres, used)
 
-        def masked(place, layer):
-            key = jax.random.fold_in(jax.random.key(self.projection_seed), place)
+        def with_masks(index, layer):
+            key = jax.random.fold_in(jax.random.key(self.projection_seed), index)
             return eqx.tree_at(lambda layer: layer.mask, layer, self.masks_of(standard, layer.mask.shape[1], key))
 
-        return map_layers(masked, network, (NodeMaskedLinear, RoleGate))
+        return map_layers(with_masks, network, (NodeMaskedLinear, RoleGate))
 
     def masks_of(self, centres: Float[Array, "k z"], width: int, key: Key[Array, ""]) -> Bool[Array, "k h"]:
         """The nodes with the lowest scores under a random projection of the centre are off."""
@@ -85,7 +85,7 @@ class AdaPS(Clustered):
     def _first_masks(self, key: Key[Array, ""], width: int, identities: int) -> Bool[Array, "m h"]:
         if self.random_masks:
             return self._lowest_off(jax.random.uniform(key, (identities, width)))
-        return jnp.ones((identities, width), bool)  # until ``prepare`` knows the clusters
+        return jnp.ones((identities, width), bool)  # ``prepare`` replaces them when the clusters are known
 
     def _lowest_off(self, scores: Float[Array, "m h"]) -> Bool[Array, "m h"]:
         """Exactly floor(ratio * h) nodes of each row are off."""

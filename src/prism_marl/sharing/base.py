@@ -1,10 +1,10 @@
 """What a sharing method is: a rule that says which weight matrix each identity uses in a layer.
 
-Two things to implement for a new method: a ``RoleLinear`` (the layer) and a frozen ``Sharing`` dataclass (its
-settings). Networks, learners, the runner and the reports never ask which method is in use.
+A new method implements two things: a ``RoleLinear`` (the layer) and a frozen ``Sharing`` dataclass (its settings).
+Networks, learners, the runner and the reports never ask which method is in use.
 
-Trainable arrays have a floating dtype. Fixed arrays (node masks, cluster labels) are stored as bool or int, so that
-``equinox.is_inexact_array`` separates the two everywhere without a list of names.
+Trainable arrays have a floating dtype. Fixed arrays (node masks, cluster labels) have dtype bool or int, so
+``equinox.is_inexact_array`` separates the two without a list of names.
 """
 
 import abc
@@ -24,19 +24,19 @@ from prism_marl.errors import UserError
 from prism_marl.sharing.products import aligned, few_outputs, summed
 
 Kind = Literal["input", "recurrent", "hidden", "values", "actions"]
-"""Where a layer stands: before a recurrent core, inside it, between, or as the last layer (action values of a
-discrete agent, action vector of a continuous one). Methods treat these places differently."""
+"""The position of a layer: before a recurrent core, inside it, between, or as the last layer (action values of a
+discrete agent, action vector of a continuous one). Methods treat these positions differently."""
 
 Identity = Int[Array, "*#b a"] | None
-"""Which identity acts at each place of the agent axis: ``None`` means place i is identity i, an array of one axis
-holds for the whole batch (clusters), a full array says it for every sample (unit types)."""
+"""The identity at each index of the agent axis: ``None`` means that index i is identity i, an array with one axis holds
+for the whole batch (clusters), a full array gives it for every sample (unit types)."""
 
 
 Network = TypeVar("Network")
 
 
 def private() -> Any:
-    """Declare an array whose first axis is the identity: what each further agent costs."""
+    """Declare an array whose first axis is the identity; the footprint counts it as private to single agents."""
     return eqx.field(metadata={"private": True})
 
 
@@ -47,7 +47,7 @@ class RoleLinear(eqx.Module):
 
     @abc.abstractmethod
     def dense(self) -> Float[Array, "m o i"]:
-        """What the layer means: one matrix per identity."""
+        """The definition of the layer: one matrix per identity."""
 
     @abc.abstractmethod
     def dense_bias(self) -> Float[Array, "m o"]:
@@ -55,18 +55,18 @@ class RoleLinear(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
-        """The fast path; equal to ``dense()[identity] @ x + dense_bias()[identity]``."""
+        """A fast form of ``dense()[identity] @ x + dense_bias()[identity]``."""
 
     def diversity(self) -> tuple[Float[Array, ""], int]:
-        """Weighted sum of mask differences over ordered pairs of identities, and the number of entries behind it."""
+        """Weighted sum of mask differences over ordered pairs of identities, and the number of entries of one mask."""
         return jnp.zeros(()), 0
 
     def regularizers(self) -> dict[str, Float[Array, ""]]:
-        """Raw values of further terms by name; the learner weights them."""
+        """Unweighted values of further regularisers by name; the learner weights them."""
         return {}
 
     def spectrum(self) -> tuple[Float[Array, "m r"], Bool[Array, "m r"]] | None:
-        """Singular values that each identity uses and which of them are switched on, for methods that have them."""
+        """The singular values of each identity and which of them are on; None for methods without them."""
         return None
 
 
@@ -86,7 +86,7 @@ def uniform_weight(key: Key[Array, ""], *shape: int, fan_in: int) -> Float[Array
 
 
 def select_rows(table: Float[Array, "m f"], identity: Identity) -> Float[Array, "*b a f"]:
-    """Row of each identity. Few rows go through a one-hot product, whose gradient is a product and not a scatter."""
+    """The row of each identity. Few rows are read by a one-hot product: its gradient is a product, not a scatter."""
     if identity is None:
         return table
     if identity.ndim == 1 or table.shape[0] > 16:
@@ -98,8 +98,8 @@ def select_rows(table: Float[Array, "m f"], identity: Identity) -> Float[Array, 
 def apply_per_identity(
     x: Float[Array, "*b a i"], weight: Float[Array, "m o i"], identity: Identity
 ) -> Float[Array, "*b a o"]:
-    """x times the matrix of its identity, without ever gathering a matrix per sample."""
-    if identity is None or identity.ndim == 1:  # one identity per agent for the whole batch: gather once
+    """x times the matrix of its identity, without gathering a matrix per sample."""
+    if identity is None or identity.ndim == 1:  # the same identities for the whole batch: gather once
         weight = weight if identity is None else weight[identity]
         if few_outputs(weight):
             return summed(x, weight)
@@ -111,19 +111,19 @@ def apply_per_identity(
 
 
 def check_identity(layer: RoleLinear, x: Float[Array, "*b a i"], identity: Identity) -> None:
-    """Without an identity array the agent axis itself must be the identity axis; with one, its values must exist."""
+    """Raise unless the agent axis has one index per identity or the identity array has valid values."""
     if identity is None and layer.identities not in (1, x.shape[-2]):
         raise UserError(
-            f"identity: this layer knows {layer.identities} identities but the agent axis has {x.shape[-2]} places; "
+            f"identity: this layer has {layer.identities} identities but the agent axis has length {x.shape[-2]}; "
             f"pass an identity array with values below {layer.identities}"
         )
-    # Inside jit values are unknown and JAX would clamp them; outside, a wrong role is caught here.
+    # Values can be checked only outside jit; inside, they are unknown and JAX would clamp them.
     if identity is not None and not isinstance(identity, Tracer) and identity.size:
-        values = np.asarray(identity)  # numpy: inside jit even a constant would become unknown to jnp
+        values = np.asarray(identity)  # numpy, because inside jit jnp would trace even a constant
         largest = values.max()
         if largest >= layer.identities or values.min() < 0:
             raise UserError(
-                f"identity: the array names identity {largest} but this layer knows {layer.identities}, "
+                f"identity: the array has the value {largest} but this layer has {layer.identities} identities, "
                 f"numbered from 0; the largest valid value is {layer.identities - 1}"
             )
 
@@ -136,7 +136,7 @@ def pairwise_difference(
     ``on`` is 0 or 1, so an entry with c ones among m masks contributes 2 c (m - c) magnitude. Writing that as a sum
     of ``on`` times a constant keeps the gradient of the absolute values: +-(number of masks that differ).
 
-    Where two masks agree the absolute value has a kink, and every number in [-1, 1] is a subgradient. Without
+    Where two masks are equal the absolute value has a kink, and every number in [-1, 1] is a subgradient. Without
     ``order`` it is 0. With ``order``, whose signs are the masks, it is the sign of order_p - order_q: the value stays
     the same, and masks that agree are moved apart in the order that they have already: where it is that of thresholds
     which began at random, that is the order of a random sample and not the task's (docs/design.md).
@@ -146,26 +146,26 @@ def pairwise_difference(
         ones = fixed.sum(axis=0)
         slope = jnp.where(fixed > 0, on.shape[0] - ones, -ones)
     else:
-        slope = _standing(jax.lax.stop_gradient(order))
+        slope = _centred_rank(jax.lax.stop_gradient(order))
     return jnp.sum(on * (2.0 * slope) * magnitude)
 
 
-def _standing(value: Float[Array, "m *f"]) -> Float[Array, "m *f"]:
-    """How many of the other rows lie below, minus how many lie above."""
-    if value.shape[0] <= 32:  # one small fused kernel; sorting pays from here on
+def _centred_rank(value: Float[Array, "m *f"]) -> Float[Array, "m *f"]:
+    """For each entry: in how many other rows it is smaller, minus in how many it is larger."""
+    if value.shape[0] <= 32:  # one small fused kernel; above this, sorting is faster
         return jnp.sum(jnp.sign(value[:, None] - value[None, :]), axis=1)
     rows = value.reshape(value.shape[0], -1)
     order = jnp.argsort(rows, axis=0)
-    places = jnp.broadcast_to(2 * jnp.arange(rows.shape[0])[:, None] - (rows.shape[0] - 1), rows.shape)
-    standing = jnp.put_along_axis(jnp.zeros_like(rows), order, places.astype(rows.dtype), axis=0, inplace=False)
-    return standing.reshape(value.shape)
+    ranks = jnp.broadcast_to(2 * jnp.arange(rows.shape[0])[:, None] - (rows.shape[0] - 1), rows.shape)
+    ranked = jnp.put_along_axis(jnp.zeros_like(rows), order, ranks.astype(rows.dtype), axis=0, inplace=False)
+    return ranked.reshape(value.shape)
 
 
 class Experience(NamedTuple):
-    """Transitions from which cluster methods learn what each agent is."""
+    """Transitions from which cluster methods learn how agents differ."""
 
     local: Float[Array, "n a o"]
-    action: Float[Array, "n a u"]  # one-hot where discrete
+    action: Float[Array, "n a u"]  # one-hot if discrete
     next_local: Float[Array, "n a o"]
     reward: Float[Array, " n"]
     valid: Bool[Array, "n a"]  # False for padding and for dead agents
@@ -173,12 +173,12 @@ class Experience(NamedTuple):
 
 @dataclass(frozen=True)
 class Penalties:
-    """How the learner weights what ``regularizers`` of the network returns."""
+    """The weights of the regularisers."""
 
     diversity: float = 0.0  # beta: strength of the diversity term
-    adaptive: bool = True  # scale it to the size of the task loss (learners/balance.py), or use beta as it is
-    window: int = 100  # how many past losses the adaptive scale averages
-    fixed: tuple[tuple[str, float], ...] = ()  # other terms by name, with constant weights
+    adaptive: bool = True  # scale beta to the size of the task loss (learners/regularisation.py)
+    window: int = 100  # number of past losses that the adaptive scale averages
+    fixed: tuple[tuple[str, float], ...] = ()  # other regularisers by name, with constant weights
 
 
 @dataclass(frozen=True)
@@ -188,27 +188,27 @@ class Sharing(abc.ABC):
     method: str
     label: ClassVar[str]
     agent_id: ClassVar[bool] = True  # append a one-hot agent index to the input
-    last_action: ClassVar[bool] = True  # append the last action where the task's preset asks for it
+    last_action: ClassVar[bool] = True  # append the last action if the task's preset asks for it
     unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
-    phased: ClassVar[bool] = False  # parts of the network start or stop learning on the way: see ``constrain``
-    separate_networks: ClassVar[bool] = False  # identities have no number in common: all arrays are private
+    phased: ClassVar[bool] = False  # parts of the network start or stop learning during training: see ``constrain``
+    separate_networks: ClassVar[bool] = False  # identities share no number: all arrays are private
 
     @abc.abstractmethod
     def linear(
         self, fan_in: int, fan_out: int, *, identities: int, key: Key[Array, ""], kind: Kind, depth: int
     ) -> RoleLinear:
-        """The layer of this method for one place in a network; ``depth`` counts fc1, fc2, ... from 0."""
+        """The layer of this method at one position of a network; ``depth`` counts fc1, fc2, ... from 0."""
 
     def identities(self, agents: int, roles: int) -> int:
-        """How many identities the layers tell apart."""
+        """The number of identities of the layers."""
         return agents
 
     def by_role(self) -> bool:
-        """Whether identity is the observation's role (unit type) instead of the agent index."""
+        """Whether the identity is the observation's role (unit type) instead of the agent index."""
         return False
 
     def initial_clusters(self, agents: int) -> Int[Array, " a"] | None:
-        """Identity of each agent before ``prepare``, for methods that put agents into clusters."""
+        """The identity of each agent before ``prepare``, for methods that cluster agents."""
         return None
 
     def gate(self, size: int, *, identities: int, key: Key[Array, ""]) -> RoleGate | None:
@@ -224,7 +224,7 @@ class Sharing(abc.ABC):
         return 0
 
     def prepare(self, network: Network, experience: Experience, key: Key[Array, ""]) -> Network:
-        """Called once after the pretraining steps: cluster methods set their labels and masks here. Jittable."""
+        """Called once after the pretraining steps; cluster methods set their labels and masks here. Jittable."""
         return network
 
     def refresh_interval(self) -> int:
@@ -232,19 +232,19 @@ class Sharing(abc.ABC):
         return 0
 
     def refresh(self, network: Network, experience: Experience, key: Key[Array, ""]) -> Network:
-        """Called at every interval except near the end of training: resets and re-clustering. Jittable."""
+        """Called at every interval except near the end of training, for resets and for clustering again. Jittable."""
         return network
 
     def critics(self) -> "Sharing | None":
-        """How an ensemble of critics shares weights, its members being the identities; None = not at all."""
+        """How an ensemble of critics shares weights: each critic is an identity. None = critics are independent."""
         return None
 
     def renew(self, network: Network, identity: Int[Array, ""], key: Key[Array, ""]) -> Network:
-        """Give one identity a fresh start; called for one critic after the other, if ``critics`` has an interval."""
+        """Reset one identity. Called for one critic after the other if ``critics`` has an interval."""
         return network
 
     def constrain(self, gradient: Network, step: Int[Array, ""]) -> Network:
-        """The gradient with zeros for what does not learn at this environment step; goes with ``phased``."""
+        """The gradient, with zeros for arrays that do not learn at this environment step; needs ``phased``."""
         return gradient
 
     def validate(self) -> None:  # noqa: B027 - most methods have nothing to check
@@ -256,7 +256,7 @@ class Sharing(abc.ABC):
 
 
 def role_layers(network: Any) -> dict[str, RoleLinear]:
-    """Every sharing layer of a network by the name of its field, in order."""
+    """All sharing layers of a network by the names of their fields, in field order."""
     found: dict[str, RoleLinear] = {}
     leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=lambda node: isinstance(node, RoleLinear))
     for path, leaf in leaves:
@@ -266,15 +266,16 @@ def role_layers(network: Any) -> dict[str, RoleLinear]:
 
 
 def map_layers(function: Callable[[int, Any], Any], network: Network, kinds: type | tuple[type, ...]) -> Network:
-    """A copy in which every layer of some kinds is ``function(place, layer)``; places count from 0 in field order."""
+    """A copy in which each layer of these kinds is replaced by ``function(index, layer)``; the index counts from 0 in
+    field order."""
     leaves, structure = jax.tree.flatten(network, is_leaf=lambda node: isinstance(node, kinds))
-    places = itertools.count()
-    return structure.unflatten([function(next(places), leaf) if isinstance(leaf, kinds) else leaf for leaf in leaves])
+    index = itertools.count()
+    return structure.unflatten([function(next(index), leaf) if isinstance(leaf, kinds) else leaf for leaf in leaves])
 
 
 def network_regularizers(network: Any) -> dict[str, Float[Array, ""]]:
-    """Terms of all layers together: ``diversity`` as the mean over ordered pairs and entries, negated so that
-    minimising it separates the masks; every other term as the plain sum over layers."""
+    """The regularisers of all layers: ``diversity`` is the mean over ordered pairs and entries, negated so that
+    minimising it separates the masks; every other one is the sum over layers."""
     layers = list(role_layers(network).values())
     terms: dict[str, Float[Array, ""]] = {}
     for layer in layers:

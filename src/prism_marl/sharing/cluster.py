@@ -1,6 +1,6 @@
-"""Which agents belong together: a code per agent from what the world does to it, then k-means (docs/sharing.md, SePS).
+"""Clusters of agents: a code per agent, learned from its transitions, then k-means (docs/sharing.md, SePS).
 
-All functions are pure and of fixed shape, so that they run under jit and vmap over seeds.
+All functions are pure and of fixed shape, so they run under jit and vmap over seeds.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ KL_WEIGHT = 1e-4
 LEARNING_RATE = 3e-4
 BATCH = 128
 EPOCHS = 10
-RECORDS = 102_400  # at most so many (agent, step) records are used: 800 batches an epoch
-RESTARTS = 10  # of k-means; the best one counts
-LLOYD_STEPS = 100  # enough for a few thousand agents: k-means has long converged
-MOST_CLUSTERS = 9  # searched when the number of clusters is left open
+RECORDS = 102_400  # most (agent, step) records that are used: 800 batches an epoch
+RESTARTS = 10  # of k-means; the best result is taken
+LLOYD_STEPS = 100  # more than k-means needs to converge for a few thousand agents
+MOST_CLUSTERS = 9  # largest number that is tried if the number of clusters is not set
 
 
 class IdentityVAE(eqx.Module):
-    """Predicts what happens next from a code that sees nothing but the agent's index."""
+    """Predicts the next observation and the reward, with a code that depends only on the agent's index."""
 
     encoder: tuple[SharedLinear, SharedLinear]
     decoder: tuple[SharedLinear, SharedLinear, SharedLinear]
@@ -53,11 +53,11 @@ class Records(eqx.Module):
     agent: Float[Array, "b a"]
     given: Float[Array, "b i"]  # observation and action
     target: Float[Array, "b o"]  # next observation and reward
-    weight: Float[Array, " b"]  # 0 for rows that are not experience
+    weight: Float[Array, " b"]  # 0 for rows that are not valid experience
 
 
 def identity_vae(agents: int, given: int, target: int, key: Key[Array, ""]) -> IdentityVAE:
-    """A fresh model with PyTorch's default initial values."""
+    """A new model with PyTorch's default initialisation."""
     sizes = ((agents, HIDDEN), (HIDDEN, 2 * CODE), (CODE + given, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, target))
     keys = jax.random.split(key, len(sizes))
     layers = [
@@ -78,7 +78,7 @@ def vae_loss(vae: IdentityVAE, records: Records, key: Key[Array, ""]) -> Float[A
 
 
 def agent_codes(experience: Experience, key: Key[Array, ""]) -> Float[Array, "a z"]:
-    """Fit the model on a random part of the valid experience; the code of an agent is the mean of its encoding."""
+    """Fit the model to a random sample of the valid experience; the code of an agent is the mean of its encoding."""
     key_init, key_choice, key_fit = jax.random.split(key, 3)
     steps, agents, _ = experience.local.shape
     rows = steps * agents
@@ -92,7 +92,7 @@ def agent_codes(experience: Experience, key: Key[Array, ""]) -> Float[Array, "a 
     given = flat(experience.local, experience.action)
     target = flat(experience.next_local, reward)
     valid = experience.valid.reshape(rows).astype(given.dtype)
-    # Valid rows get a score in [1, 2), others in [0, 1): they come last and weigh nothing.
+    # Valid rows get a score in [1, 2), others in [0, 1): others are chosen last, and their weight is 0.
     score = valid + jax.random.uniform(key_choice, (rows,))
     _, chosen = jax.lax.top_k(score, batches * batch)
 
@@ -117,14 +117,14 @@ def agent_codes(experience: Experience, key: Key[Array, ""]) -> Float[Array, "a 
 
 
 def squared_distances(points: Float[Array, "n z"], centres: Float[Array, "k z"]) -> Float[Array, "n k"]:
-    """Between every point and every centre."""
+    """Squared distance of every point to every centre."""
     return jnp.sum((points[:, None] - centres[None]) ** 2, axis=-1)
 
 
 def kmeans(
     points: Float[Array, "n z"], clusters: int, key: Key[Array, ""]
 ) -> tuple[Int[Array, " n"], Float[Array, "k z"]]:
-    """Labels and centres with the smallest sum of squared distances over ten k-means++ starts."""
+    """Labels and centres with the smallest sum of squared distances among ten runs from k-means++ starts."""
     runs = jax.vmap(lambda key: _kmeans_once(points, clusters, key))(jax.random.split(key, RESTARTS))
     labels, centres, cost = runs
     best = jnp.argmin(cost)
@@ -134,9 +134,9 @@ def kmeans(
 def _kmeans_once(points, clusters, key):
     keys = jax.random.split(key, clusters)
     centres = points[jax.random.randint(keys[0], (1,), 0, points.shape[0])]
-    for draw in keys[1:]:  # k-means++: far points are likely to become the next centre
+    for key_next in keys[1:]:  # k-means++: the next centre is a point, sampled by its squared distance
         nearest = jnp.min(squared_distances(points, centres), axis=1)
-        chosen = jax.random.categorical(draw, jnp.log(nearest + 1e-30))
+        chosen = jax.random.categorical(key_next, jnp.log(nearest + 1e-30))
         centres = jnp.concatenate([centres, points[chosen][None]])
 
     def lloyd(_, centres):
@@ -153,9 +153,9 @@ def _kmeans_once(points, clusters, key):
 def davies_bouldin(
     points: Float[Array, "n z"], labels: Int[Array, " n"], centres: Float[Array, "k z"]
 ) -> Float[Array, ""]:
-    """Mean over clusters of the worst ratio (spread + spread') / distance of centres; small is well separated.
+    """Mean over clusters of the largest ratio (spread + spread') / distance of centres; small means well separated.
 
-    Empty clusters take no part; two clusters at one place make the index infinite.
+    Empty clusters are left out; two clusters with the same centre make the index infinite.
     """
     member = jax.nn.one_hot(labels, centres.shape[0])
     count = member.sum(axis=0)
@@ -183,7 +183,7 @@ def best_kmeans(
 
 
 def matched_labels(old: Int[Array, " n"], new: Int[Array, " n"], clusters: int) -> Int[Array, " k"]:
-    """For each new label the old one to call it by, so that as few agents as possible change their label.
+    """For each new label the old label that replaces it, so that as few agents as possible change their label.
 
     An exact assignment (Hungarian algorithm) on the table of common members.
     """
@@ -194,11 +194,11 @@ def matched_labels(old: Int[Array, " n"], new: Int[Array, " n"], clusters: int) 
 
 @dataclass(frozen=True)
 class Clustered(Sharing):
-    """What SePS and AdaPS have in common: agents are clustered once, after a phase of random actions."""
+    """The part that SePS and AdaPS have in common: agents are clustered once, after a phase of random actions."""
 
     agent_id: ClassVar[bool] = False
 
-    clusters: int | None = 2  # groups of agents: 3 on SMACv2, 2 elsewhere (Prism); None = Davies-Bouldin decides
+    clusters: int | None = 2  # number of clusters: 3 on SMACv2, 2 elsewhere (Prism); None = Davies-Bouldin decides
     pretraining: int = 50_000  # environment steps with random actions before clustering; 200k in SePS' code
 
     def validate(self) -> None:
@@ -210,12 +210,12 @@ class Clustered(Sharing):
             )
 
     def identities(self, agents: int, roles: int) -> int:
-        """With ``clusters=None`` the network has room for the largest number that could be chosen; labels then use
-        the first k identities and the others are never touched."""
+        """With ``clusters=None`` the network has the largest number of identities that can be chosen; if k clusters are
+        chosen, only the first k identities are used."""
         if self.clusters is None:
             if agents < 3:
                 raise UserError(
-                    f"sharing.clusters: choosing their number needs more than two agents and here are {agents}; "
+                    f"sharing.clusters: choosing their number needs at least 3 agents, and this task has {agents}; "
                     f"set sharing.clusters to 1 or {agents}"
                 )
             return min(MOST_CLUSTERS, agents - 1)
@@ -232,7 +232,7 @@ class Clustered(Sharing):
         return self.pretraining
 
     def group(self, experience: Experience, key: Key[Array, ""]) -> tuple[Int[Array, " a"], Float[Array, "k z"]]:
-        """Label of every agent and the centre of every cluster."""
+        """The label of every agent and the centre of every cluster."""
         key_codes, key_kmeans = jax.random.split(key)
         codes = agent_codes(experience, key_codes)
         clusters = self.identities(codes.shape[0], roles=1)

@@ -1,7 +1,7 @@
-"""Controls: the simplest layers that differ from full sharing, or from Prism, in one thing only.
+"""Controls: simple layers that differ from full sharing, or from Prism, in one property.
 
-All of them read what FuPS+ID and Prism read (observation, last action, id), so that a difference in results is due to
-the weights and not to the input.
+They have the same input as FuPS+ID and Prism (observation, last action, id), so a difference in results is due to the
+weights and not to the input.
 """
 
 import math
@@ -31,7 +31,7 @@ from prism_marl.sharing.spectral import FactoredLinear, initial_factors
 
 
 class ShiftedSpectrumLinear(FactoredLinear):
-    """W_m = U diag(s + d_m) V^T, where d_m is zero on the common values."""
+    """W_m = U diag(s + d_m) V^T, where d_m is zero for the common singular values."""
 
     shift: Float[Array, "m k"] = private()
     identities: int = eqx.field(static=True)
@@ -94,7 +94,7 @@ class FilmLinear(RoleLinear):
 class SpectralControl(Sharing):
     """Factorised as in Prism, with the orthogonality term, without thresholds and diversity."""
 
-    common: float = 0.5  # share of singular values that every identity uses as they are (Prism)
+    common: float = 0.5  # share of singular values that are the same for every identity (Prism)
     ortho: float = 0.01  # weight of the orthogonality term (Prism)
 
     def validate(self) -> None:
@@ -105,7 +105,7 @@ class SpectralControl(Sharing):
         return Penalties(fixed=(("orthogonality", self.ortho),))
 
     def factors(self, fan_in: int, fan_out: int, key: Key[Array, ""]):
-        """U, s, V and bias by name, and K as in Prism."""
+        """U, s, V and bias by name, and K, the number of separate singular values, as in Prism."""
         key_weight, key_bias = jax.random.split(key)
         U, s, V = initial_factors(key_weight, fan_in, fan_out)
         parts = {"U": U, "s": s, "V": V, "bias": uniform_weight(key_bias, fan_out, fan_in=fan_in)}
@@ -114,7 +114,7 @@ class SpectralControl(Sharing):
 
 @dataclass(frozen=True)
 class SpectrumDelta(SpectralControl):
-    """Every agent adds its own numbers to the spectrum: Prism's freedom without its thresholds."""
+    """Every agent adds its own numbers to the singular values: as flexible as Prism, without its thresholds."""
 
     label: ClassVar[str] = "Spectrum + delta"
 
@@ -129,12 +129,12 @@ class SpectrumDelta(SpectralControl):
 
 @dataclass(frozen=True)
 class RandomSpectrum(SpectralControl):
-    """Every agent loses random directions for good: SNP in spectral space, Prism without learning."""
+    """Random singular directions of every agent are off, always: SNP in spectral space, Prism without learning."""
 
     label: ClassVar[str] = "Random spectrum"
 
     method: Literal["random_spectrum"] = "random_spectrum"
-    ratio: float = 0.1  # probability that an agent loses a separate direction (as SNP loses nodes)
+    ratio: float = 0.1  # probability that a separate direction of an agent is off (as nodes in SNP)
 
     def validate(self) -> None:
         super().validate()
@@ -152,7 +152,7 @@ class RandomSpectrum(SpectralControl):
 
 @dataclass(frozen=True)
 class FiLM(Sharing):
-    """Every agent scales and shifts the outputs of shared layers; starts exactly as FuPS+ID."""
+    """Every agent scales and shifts the outputs of shared layers; at the start equal to FuPS+ID."""
 
     label: ClassVar[str] = "FiLM"
 

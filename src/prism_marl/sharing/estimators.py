@@ -1,4 +1,4 @@
-"""A step function with a gradient: masks are 0 or 1 forward, and still learn."""
+"""A step function with a straight-through gradient, so that masks of 0 and 1 can be learned."""
 
 from functools import partial
 from typing import Literal
@@ -12,8 +12,8 @@ StraightThrough = Literal["tanh", "identity", "sigmoid"]
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def step_function(x: Float[Array, "*f"], backward: StraightThrough = "tanh") -> Float[Array, "*f"]:
-    """1 where x > 0, else 0. Backward: ``tanh`` of the incoming gradient (Kaleidoscope's estimator, which bounds it),
-    the gradient itself, or the gradient times the slope of a sigmoid."""
+    """1 where x > 0, else 0. The gradient passed on is ``tanh`` of the incoming gradient (Kaleidoscope's estimator,
+    which bounds it), the incoming gradient itself, or the incoming gradient times the slope of a sigmoid."""
     return (x > 0).astype(x.dtype)
 
 

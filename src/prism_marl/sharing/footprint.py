@@ -1,4 +1,4 @@
-"""What a network costs: every number is counted on the built modules, none comes from a formula."""
+"""The size of a network, counted on the built modules, not by a formula."""
 
 import dataclasses
 import math
@@ -13,18 +13,18 @@ import jax
 class Footprint:
     """Size of one agent network for a whole team."""
 
-    shared: int  # numbers that all identities use together
+    shared: int  # numbers that all identities use
     private: int  # numbers that belong to a single identity: masks, thresholds, own matrices, labels
-    bytes: int  # memory of all of them in their stored types
+    bytes: int  # memory of all of them in their dtypes
 
     @property
     def parameters(self) -> int:
-        """All numbers. Thresholds and mask entries count, as in the paper."""
+        """All numbers, including thresholds and mask entries, as in the paper."""
         return self.shared + self.private
 
     @property
     def ratio(self) -> float:
-        """Overhead of telling agents apart: private / (shared + private)."""
+        """The overhead of single agents: private / (shared + private)."""
         return self.private / self.parameters
 
     def __add__(self, other: "Footprint") -> "Footprint":
@@ -32,7 +32,7 @@ class Footprint:
 
 
 def footprint(network: Any, *, private: bool = False) -> Footprint:
-    """Count the arrays of a network, or of its shapes from ``jax.eval_shape``, following the ``private`` marks."""
+    """Count the arrays of a network or the shapes from ``jax.eval_shape``; fields made by ``private()`` are private."""
     if isinstance(network, eqx.Module):
         parts = [
             footprint(getattr(network, field.name), private=private or bool(field.metadata.get("private")))

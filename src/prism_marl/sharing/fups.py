@@ -1,4 +1,4 @@
-"""Full sharing: every agent uses the same matrix (FuPS), told apart at most by an id in the input (FuPS+ID)."""
+"""Full sharing: every agent uses the same matrix (FuPS), with or without an agent id in the input (FuPS+ID)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -30,7 +30,7 @@ class SharedLinear(RoleLinear):
 
 
 def shared_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[Array, ""]) -> SharedLinear:
-    """A shared layer with PyTorch's default initial values."""
+    """A shared layer with PyTorch's default initialisation."""
     key_weight, key_bias = jax.random.split(key)
     return SharedLinear(
         weight=uniform_weight(key_weight, fan_out, fan_in, fan_in=fan_in),
@@ -41,7 +41,7 @@ def shared_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[Array,
 
 @dataclass(frozen=True)
 class FuPS(Sharing):
-    """One network for everybody; agents with equal observations act alike."""
+    """One network for all agents; agents with equal observations act alike."""
 
     label: ClassVar[str] = "FuPS"
     agent_id: ClassVar[bool] = False
@@ -54,7 +54,7 @@ class FuPS(Sharing):
 
 @dataclass(frozen=True)
 class FuPSID(Sharing):
-    """One network for everybody; a one-hot agent index in the input lets agents differ."""
+    """One network for all agents; a one-hot agent index in the input lets agents differ."""
 
     label: ClassVar[str] = "FuPS+ID"
 

@@ -1,8 +1,8 @@
-"""Singular values of fresh matrices, computed on the host in float64: the same factors on every device.
+"""The SVD of initial weights, computed on the host in float64, so that the factors are the same on every device.
 
-Inside a compiled program that takes a callback, and XLA keeps no program that calls back. ``draw`` therefore runs a
-function that asks for SVDs as two programs with the host's work between them: one returns the matrices, the other takes
-the factors. Both can be kept, so that a second start finds them.
+Inside a compiled program this needs a callback, and XLA does not cache programs with callbacks. Therefore ``draw`` runs
+a function that needs SVDs as two programs: the first returns the matrices, the host computes their SVDs, and the second
+takes the factors. Both can be cached, so a second start need not compile them.
 """
 
 import contextlib
@@ -25,58 +25,59 @@ class Factors(NamedTuple):
     V: Any
 
 
-Call = Callable[..., Any]  # of a program by name, function and arguments
+Call = Callable[..., Any]  # calls a program, given its name, function and arguments
 
 
 def call_now(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Compile and call a function; the name is for those who keep it."""
+    """Compile and call a function; other implementations cache the program under the name."""
     return jax.jit(function)(*arguments)
 
 
-_answer: ContextVar[Callable[[Array], Factors] | None] = ContextVar("answer", default=None)
+_replacement: ContextVar[Callable[[Array], Factors] | None] = ContextVar("replacement", default=None)
 
 
 def svd(matrix: Float[Array, "o i"]) -> Factors:
     """Thin SVD of a matrix inside a compiled program."""
-    answer = _answer.get()
-    if answer is not None:
-        return answer(matrix)
+    replacement = _replacement.get()
+    if replacement is not None:
+        return replacement(matrix)
     return jax.pure_callback(_on_host, _shapes(matrix), matrix, vmap_method="broadcast_all")
 
 
 def draw(function: Callable[[Key[Array, ""]], Any], keys: Key[Array, " n"], call: Call = call_now) -> Any:
-    """``vmap(function)(keys)``; inside another program with callbacks, otherwise without. The matrices must not depend
-    on factors of other matrices. The two programs are ``matrices`` and ``networks``."""
+    """``vmap(function)(keys)``, with callbacks if called inside another program, else without. A matrix must not depend
+    on factors of another matrix. The two programs are named ``matrices`` and ``networks``."""
     if isinstance(keys, Tracer):
         return jax.vmap(function)(keys)
 
-    def asked(key):
+    def collect(key):
         matrices: list[Array] = []
-        with _answering(lambda matrix: _note(matrices, matrix)):
+        with _replaced(lambda matrix: _record(matrices, matrix)):
             function(key)
         return matrices
 
-    def answered(key, factors):
+    def build(key, factors):
         given = iter(factors)
-        with _answering(lambda matrix: next(given)):
+        with _replaced(lambda matrix: next(given)):
             return function(key)
 
-    matrices = call("matrices", jax.vmap(asked), keys)
+    matrices = call("matrices", jax.vmap(collect), keys)
     factors = [_on_host(matrix) for matrix in matrices]
-    return call("networks", jax.vmap(answered), keys, factors)
+    return call("networks", jax.vmap(build), keys, factors)
 
 
 @contextlib.contextmanager
-def _answering(answer: Callable[[Array], Factors]) -> Iterator[None]:
-    token = _answer.set(answer)
+def _replaced(replacement: Callable[[Array], Factors]) -> Iterator[None]:
+    """Inside the block ``svd`` calls ``replacement``."""
+    token = _replacement.set(replacement)
     try:
         yield
     finally:
-        _answer.reset(token)
+        _replacement.reset(token)
 
 
-def _note(matrices: list[Array], matrix: Array) -> Factors:
-    """Keep the question; the answer only has to have the right shape."""
+def _record(matrices: list[Array], matrix: Array) -> Factors:
+    """Append the matrix; returns zeros of the shapes of its factors."""
     matrices.append(matrix)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _shapes(matrix))
 

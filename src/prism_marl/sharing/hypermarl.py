@@ -1,4 +1,4 @@
-"""HyperMARL: the weights of an agent are the output of a network that sees nothing but who the agent is
+"""HyperMARL: a hypernetwork generates the weights of an agent from the agent's identity alone
 (Tessera et al., NeurIPS 2025)."""
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Hypernet(eqx.Module):
 
 
 class HyperLinear(RoleLinear):
-    """W_m = f(e_m) and b_m = g(e_m), where e_m is a short learned vector."""
+    """W_m = f(e_m) and b_m = g(e_m), where e_m is a short vector that is learned."""
 
     weights: Hypernet
     biases: Hypernet
@@ -64,7 +64,7 @@ class HyperLinear(RoleLinear):
 
 
 class OffsetLinear(RoleLinear):
-    """W_m = E_m + C: the linear hypernetwork of a one-hot index is a row of a bank plus a shared offset."""
+    """W_m = E_m + C: a linear hypernetwork with a one-hot index as input is a matrix per identity plus an offset."""
 
     bank: IndependentLinear
     offset: SharedLinear
@@ -83,10 +83,10 @@ class OffsetLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class HyperMARL(Sharing):
-    """Generated weights. The observation never enters the hypernetwork and the id never enters the policy.
+    """Generated weights. The hypernetwork does not get the observation, and the policy does not get the id.
 
-    As in the official recurrent agent, the GRU and the layer before it are plain shared ones. There, all layers read
-    one embedding per agent; here every layer has its own, so that a layer stays one self-contained module.
+    As in the official recurrent agent, the GRU and the layer before it are shared. There, all layers use one embedding
+    per agent; here every layer has its own, so that a layer remains one self-contained module.
     """
 
     label: ClassVar[str] = "HyperMARL"
@@ -94,7 +94,7 @@ class HyperMARL(Sharing):
 
     method: Literal["hypermarl"] = "hypermarl"
     variant: Literal["mlp", "linear"] = "mlp"  # hypernetwork with a hidden layer, or a bank plus an offset
-    embedding: int = 4  # length of an agent's vector: 4 to 8 in the paper, 64 hurts
+    embedding: int = 4  # length of an agent's vector: 4 to 8 in the paper, where 64 is worse
     hidden: int = 64  # width of the hypernetwork (official code)
     gain: float = RELU_GAIN  # scale of generated hidden layers at the start (official code)
     values_gain: float = 1.0  # ... of a layer of action values (official code, critic)

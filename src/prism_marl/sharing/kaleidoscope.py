@@ -25,13 +25,13 @@ from prism_marl.sharing.estimators import step_function
 from prism_marl.sharing.fups import shared_linear
 
 
-def draw_thresholds(key: Key[Array, ""], shape: tuple[int, ...], scale: float, shift: float) -> Float[Array, "..."]:
-    """Thresholds far below zero, so that sigmoid(t) starts near 0 and nearly nothing is masked."""
+def sample_thresholds(key: Key[Array, ""], shape: tuple[int, ...], scale: float, shift: float) -> Float[Array, "..."]:
+    """Thresholds far below zero, so that sigmoid(t) starts near 0 and almost no weight is masked."""
     return -(scale * jax.random.uniform(key, shape) + shift)
 
 
 class ThresholdLinear(RoleLinear):
-    """W_m = sign(W) * relu(|W| - sigmoid(t_m)): weights below an identity's threshold vanish, others shrink."""
+    """W_m = sign(W) * relu(|W| - sigmoid(t_m)): weights below an identity's threshold become 0, others shrink."""
 
     weight: Float[Array, "o i"]
     bias: Float[Array, " o"]
@@ -62,25 +62,26 @@ class ThresholdLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class Kaleidoscope(Sharing):
-    """Learned weight masks, pushed apart by a diversity term; weights that nobody uses are reset now and then."""
+    """Learned weight masks with a diversity term that separates them; weights that no identity uses are reset at an
+    interval."""
 
     label: ClassVar[str] = "Kaleidoscope"
     unused_norms: ClassVar[bool] = True
 
     method: Literal["kaleidoscope"] = "kaleidoscope"
     diversity: float = 5.0  # strength of the diversity term relative to the task loss
-    window: int = 100  # losses averaged by the adaptive coefficient
-    layer_base: float = 2.0  # layer l counts layer_base**l in the diversity term: 1, 2, 4, 8
+    window: int = 100  # number of losses that the adaptive coefficient averages
+    layer_base: float = 2.0  # layer l has the weight layer_base**l in the diversity term: 1, 2, 4, 8
     threshold_scale: float = 5.0  # thresholds start in -(scale * U[0,1] + shift)
-    threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
+    threshold_shift: float = 5.0  # ... the larger, the fewer weights are masked at the start
     reset_interval: int = 1_000_000  # environment steps between resets; 0 = never
-    reset_ratio: float = 0.2  # probability that a weight which no identity uses is drawn anew
+    reset_ratio: float = 0.2  # probability that a weight which no identity uses is sampled again
     masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
-    mask_critics: bool = True  # critics of MATD3 are masks on one network too, with LayerNorm; False = independent ones
+    mask_critics: bool = True  # MATD3's critics are masks on one network too, with LayerNorm; False = independent
     critic_diversity: float = 0.1  # strength of their diversity term
     critic_threshold_scale: float = 20.0  # their thresholds start in -(scale * U[0,1] + shift)
     critic_threshold_shift: float = 0.0  # ... so that they differ from the start
-    critic_reset_interval: int = 800_000  # environment steps until the next critic gets fresh thresholds; 0 = never
+    critic_reset_interval: int = 800_000  # environment steps until the next critic gets new thresholds; 0 = never
 
     def validate(self) -> None:
         if not 0 <= self.reset_ratio <= 1:
@@ -102,12 +103,12 @@ class Kaleidoscope(Sharing):
 
     def refresh(self, network, experience, key):
         return map_layers(
-            lambda place, layer: self._reset(layer, jax.random.fold_in(key, place)), network, ThresholdLinear
+            lambda index, layer: self._reset_weights(layer, jax.random.fold_in(key, index)), network, ThresholdLinear
         )
 
-    def _reset(self, layer: ThresholdLinear, key: Key[Array, ""]) -> ThresholdLinear:
-        """Weights that every identity has masked out are drawn anew, each with probability ``reset_ratio``, together
-        with the thresholds of all identities."""
+    def _reset_weights(self, layer: ThresholdLinear, key: Key[Array, ""]) -> ThresholdLinear:
+        """Sample weights that every identity has masked out again, each with probability ``reset_ratio``, together with
+        their thresholds of all identities."""
         if not layer.resets:
             return layer
         key_chance, key_weight, key_threshold = jax.random.split(key, 3)
@@ -115,7 +116,7 @@ class Kaleidoscope(Sharing):
         unused = jnp.all(layer.on() == 0, axis=0)
         chosen = unused & jax.random.bernoulli(key_chance, self.reset_ratio, shape)
         weight = uniform_weight(key_weight, *shape, fan_in=shape[1])
-        threshold = draw_thresholds(key_threshold, layer.threshold.shape, self.threshold_scale, self.threshold_shift)
+        threshold = sample_thresholds(key_threshold, layer.threshold.shape, self.threshold_scale, self.threshold_shift)
         return replace(
             layer,
             weight=jnp.where(chosen, weight, layer.weight),
@@ -135,14 +136,14 @@ class Kaleidoscope(Sharing):
         )
 
     def renew(self, network, identity, key):
-        """All thresholds of one identity are drawn anew; weights stay."""
+        """Sample all thresholds of one identity again; weights stay."""
 
-        def drawn(place: int, layer: ThresholdLinear) -> ThresholdLinear:
-            shape = layer.threshold.shape[1:]
-            fresh = draw_thresholds(jax.random.fold_in(key, place), shape, self.threshold_scale, self.threshold_shift)
-            return replace(layer, threshold=layer.threshold.at[identity].set(fresh))
+        def reset_thresholds(index: int, layer: ThresholdLinear) -> ThresholdLinear:
+            key_layer, shape = jax.random.fold_in(key, index), layer.threshold.shape[1:]
+            threshold = sample_thresholds(key_layer, shape, self.threshold_scale, self.threshold_shift)
+            return replace(layer, threshold=layer.threshold.at[identity].set(threshold))
 
-        return map_layers(drawn, network, ThresholdLinear)
+        return map_layers(reset_thresholds, network, ThresholdLinear)
 
     def linear(self, fan_in, fan_out, *, identities, key, kind, depth) -> RoleLinear:
         key_shared, key_threshold = jax.random.split(key)
@@ -152,7 +153,7 @@ class Kaleidoscope(Sharing):
         return ThresholdLinear(
             weight=shared.weight,
             bias=shared.bias,
-            threshold=draw_thresholds(
+            threshold=sample_thresholds(
                 key_threshold, (identities, fan_out, fan_in), self.threshold_scale, self.threshold_shift
             ),
             identities=identities,

@@ -49,7 +49,7 @@ class LowRankLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class LoRASA(Sharing):
-    """Shared training up to ``switch_step``, per-agent adapters of rank r afterwards."""
+    """A shared network learns until ``switch_step``; after that, only an adapter of rank r per agent learns."""
 
     label: ClassVar[str] = "LoRASA"
     phased: ClassVar[bool] = True
@@ -76,7 +76,7 @@ class LoRASA(Sharing):
         )
 
     def constrain(self, gradient, step):
-        """Before the switch the adapters stand still, after it the shared weights and biases do."""
+        """Before the switch the adapters do not learn, after it the shared weights and biases do not."""
         if self.joint:
             return gradient
         adapting = jnp.asarray(step) >= self.switch_step

@@ -38,7 +38,7 @@ class IndependentLinear(RoleLinear):
 
 
 def independent_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[Array, ""]) -> IndependentLinear:
-    """One freshly drawn layer per identity."""
+    """One layer per identity, sampled independently."""
     key_weight, key_bias = jax.random.split(key)
     return IndependentLinear(
         weight=uniform_weight(key_weight, identities, fan_out, fan_in, fan_in=fan_in),
@@ -49,7 +49,7 @@ def independent_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[A
 
 @dataclass(frozen=True)
 class NoPS(Sharing):
-    """One network per agent, fed with its observation alone (the published counts fix that input)."""
+    """One network per agent, with the observation as its only input (as the published counts imply)."""
 
     label: ClassVar[str] = "NoPS"
     agent_id: ClassVar[bool] = False

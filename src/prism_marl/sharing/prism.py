@@ -5,7 +5,7 @@ scales the other K by relu(|s| / max|s| - sigmoid(t_m)). One identity more costs
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -26,7 +26,7 @@ from prism_marl.sharing.base import (
 )
 from prism_marl.sharing.estimators import StraightThrough, step_function
 from prism_marl.sharing.fups import shared_linear
-from prism_marl.sharing.kaleidoscope import draw_thresholds
+from prism_marl.sharing.kaleidoscope import sample_thresholds
 from prism_marl.sharing.resets import fresh_directions
 from prism_marl.sharing.spectral import HIGHEST, FactoredLinear, initial_factors
 
@@ -47,7 +47,9 @@ class Prism(Sharing):
     common_part: Literal["leading", "trailing", "random"] = "leading"  # (b) which singular values are common
     threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
     threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
-    threshold_init: Literal["own", "shared"] = "own"  # (c) one sample for each identity, or one for all: equal masks
+    threshold_init: Literal["own", "shared"] = field(  # (c) one sample for each identity, or one for all: equal masks
+        default="own", metadata={"since": 2}
+    )
     ste: StraightThrough = "tanh"  # (d) backward pass of the binary mask
     ties: Literal["still", "apart"] = "still"  # (d) masks that agree are left alone (to the letter), or moved apart
     div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
@@ -94,7 +96,7 @@ class Prism(Sharing):
     def thresholds(self, key: Key[Array, ""], identities: int, masked: int) -> Float[Array, "m k"]:
         """Starting values. Adam moves what is stored by lr, hence the threshold itself by threshold_rate * lr."""
         samples = 1 if self.threshold_init == "shared" else identities
-        drawn = draw_thresholds(key, (samples, masked), self.threshold_scale, self.threshold_shift)
+        drawn = sample_thresholds(key, (samples, masked), self.threshold_scale, self.threshold_shift)
         return jnp.broadcast_to(drawn / self.threshold_rate, (identities, masked))
 
     def masked(self, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""Fixed node masks on one shared network: the layer that SNP (a mask per agent) and AdaPS (per cluster) share."""
+"""Fixed node masks on one shared network: the layer of SNP (a mask per agent) and AdaPS (a mask per cluster)."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from prism_marl.sharing.fups import SharedLinear, shared_linear
 
 
 class NodeMaskedLinear(RoleLinear):
-    """A shared matrix whose output nodes are switched off per identity: mask * (W x + b)."""
+    """A shared matrix with some output nodes switched off per identity: mask * (W x + b)."""
 
     shared: SharedLinear
     mask: Bool[Array, "m o"] = private()
@@ -28,8 +28,8 @@ class NodeMaskedLinear(RoleLinear):
         return self.shared(x) * select_rows(self.mask.astype(x.dtype), identity)
 
 
-DrawMask = Callable[[Key[Array, ""], int], Bool[Array, "m h"]]
-"""Makes the node masks of one layer of a given width for all identities."""
+SampleMasks = Callable[[Key[Array, ""], int], Bool[Array, "m h"]]
+"""Returns the node masks of one layer for all identities, given the width."""
 
 
 def pruned_linear(
@@ -39,13 +39,13 @@ def pruned_linear(
     identities: int,
     key: Key[Array, ""],
     kind: Kind,
-    draw: DrawMask,
+    sample: SampleMasks,
     prune_actions: bool,
 ) -> RoleLinear:
-    """Masks go on hidden layers and on the action vector of a continuous actor; everything else is shared.
+    """Hidden layers and the action vector of a continuous actor have masks; other layers are only shared.
 
-    The action masks exist either way, because the published counts include them; without ``prune_actions`` they are
-    all ones, since a pruned action node is an actuator that never moves.
+    Action masks always exist, because the published counts include them. Without ``prune_actions`` they are all ones,
+    because a pruned action node is an actuator that never moves.
     """
     key_weight, key_mask = jax.random.split(key)
     shared = shared_linear(fan_in, fan_out, identities=identities, key=key_weight)
@@ -53,9 +53,9 @@ def pruned_linear(
         return shared
     if kind == "actions" and not prune_actions:
         return NodeMaskedLinear(shared=shared, mask=jnp.ones((identities, fan_out), bool), identities=identities)
-    return NodeMaskedLinear(shared=shared, mask=draw(key_mask, fan_out), identities=identities)
+    return NodeMaskedLinear(shared=shared, mask=sample(key_mask, fan_out), identities=identities)
 
 
-def pruned_gate(size: int, *, key: Key[Array, ""], draw: DrawMask) -> RoleGate:
-    """The recurrent state is masked too, and the masked state is what the next step receives."""
-    return RoleGate(draw(key, size))
+def pruned_gate(size: int, *, key: Key[Array, ""], sample: SampleMasks) -> RoleGate:
+    """The masks of the recurrent state; the next step receives the masked state."""
+    return RoleGate(sample(key, size))

@@ -1,4 +1,4 @@
-"""New directions for a factorised layer whose old ones nobody uses."""
+"""New directions for a factorised layer, in place of directions that no identity uses."""
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,7 @@ def fresh_directions(
 ) -> Float[Array, "d r"]:
     """Replace the chosen columns by random unit vectors orthogonal to all others and to each other.
 
-    Columns are orthogonalised from left to right, so the kept ones go first and leave their span to none of the new.
-    The kept columns themselves stay exactly as they are.
+    Columns are orthogonalised from left to right, so the kept columns go first. They stay exactly as they are.
     """
     order = jnp.argsort(chosen)  # False before True; stable
     mixed = jnp.where(chosen, jax.random.normal(key, factor.shape), factor)

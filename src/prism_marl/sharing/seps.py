@@ -1,4 +1,4 @@
-"""SePS: agents are clustered by what the world does to them; every cluster has its own network
+"""SePS: agents are clustered by their transitions and rewards; every cluster has its own network
 (Christianos et al., ICML 2021)."""
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One identity's share of a network: what learners use that train agents one after the other."""
+"""The part of a network that one identity uses, for learners that train agents one after the other."""
 
 import dataclasses
 from typing import Any
@@ -11,10 +11,10 @@ from prism_marl.sharing.base import Network, RoleLinear, map_layers
 
 
 def single(network: Network, identity: Int[Array, ""]) -> Network:
-    """The same network with the rows of one identity only, for an agent axis of length one.
+    """The network with the rows of one identity only, for an agent axis of length one.
 
-    ``private()`` arrays have the identity as their first axis, so this holds for every method. Gradients reach the
-    whole arrays and are zero in the rows of the others. The identity may be traced: one program serves all agents.
+    ``private()`` arrays have the identity as their first axis, so this works for every method. Gradients have the
+    shape of the whole arrays and are zero in other rows. The identity may be traced: one program serves all agents.
     """
     return map_layers(lambda _, layer: _row(layer, identity), network, RoleLinear)
 
@@ -33,10 +33,10 @@ def _row(module: Any, identity: Int[Array, ""]) -> Any:
 
 
 def row(tree: Any, index: Int[Array, ""]) -> Any:
-    """One row of every array along its first axis, which stays."""
+    """One row of every array; the first axis stays, with length one."""
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, index, 1), tree)
 
 
 def put_row(tree: Any, new: Any, index: Int[Array, ""]) -> Any:
-    """A copy with that row replaced."""
+    """A copy with this row replaced."""
     return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, index, 0), tree, new)

@@ -14,15 +14,15 @@ from prism_marl.sharing.pruned import pruned_gate, pruned_linear
 
 @dataclass(frozen=True)
 class SNP(Sharing):
-    """A random node mask per agent, drawn once and never changed."""
+    """A random node mask per agent, sampled once and never changed."""
 
     label: ClassVar[str] = "SNP"
     agent_id: ClassVar[bool] = False
 
     method: Literal["snp"] = "snp"
-    ratio: float = 0.1  # share of nodes that each agent loses
+    ratio: float = 0.1  # share of nodes that are off for each agent
     exact: bool = False  # prune exactly round(ratio * width) nodes instead of each with that probability
-    prune_output: bool = False  # also mask continuous action nodes: literal, but a masked actuator never moves
+    prune_output: bool = False  # also mask action nodes, as the paper says; but a masked actuator never moves
 
     def validate(self) -> None:
         if not 0 <= self.ratio < 1:
@@ -35,14 +35,14 @@ class SNP(Sharing):
             identities=identities,
             key=key,
             kind=kind,
-            draw=lambda key, width: self._draw(key, width, identities),
+            sample=lambda key, width: self._sample(key, width, identities),
             prune_actions=self.prune_output,
         )
 
     def gate(self, size, *, identities, key) -> RoleGate:
-        return pruned_gate(size, key=key, draw=lambda key, width: self._draw(key, width, identities))
+        return pruned_gate(size, key=key, sample=lambda key, width: self._sample(key, width, identities))
 
-    def _draw(self, key: Key[Array, ""], width: int, identities: int) -> Bool[Array, "m h"]:
+    def _sample(self, key: Key[Array, ""], width: int, identities: int) -> Bool[Array, "m h"]:
         noise = jax.random.uniform(key, (identities, width))
         if self.exact:
             return jnp.argsort(jnp.argsort(noise, axis=1), axis=1) >= round(self.ratio * width)

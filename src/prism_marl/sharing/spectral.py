@@ -20,9 +20,9 @@ from prism_marl.sharing.products import times
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Sizes in numbers, measured with benchmarks/layers.py (docs/speed.md)
-LARGEST_BUILD = {"cpu": 2**25, "accelerator": 2**28}  # above it, moving the matrices costs more than they save
-STACKED = {"cpu": 0, "accelerator": 512}  # rows up to which U and V are checked together: half as many small kernels
-ONE_PRODUCT = {"cpu": 0, "accelerator": 2**24}  # up to it, one product for all directions beats two with fewer of them
+LARGEST_BUILD = {"cpu": 2**25, "accelerator": 2**28}  # above, moving the matrices in memory costs more than they save
+STACKED = {"cpu": 0, "accelerator": 512}  # up to so many rows, U and V are checked in one product: fewer small kernels
+ONE_PRODUCT = {"cpu": 0, "accelerator": 2**24}  # up to this, one product for all directions is faster than two smaller
 
 
 class FactoredLinear(RoleLinear):
@@ -36,14 +36,14 @@ class FactoredLinear(RoleLinear):
     @property
     @abc.abstractmethod
     def masked(self) -> int:
-        """K: how many singular values differ between identities; they come last."""
+        """K, the number of singular values that differ between identities; they are the last ones."""
 
     @abc.abstractmethod
     def separate(self) -> Float[Array, "m k"]:
-        """The last K singular values as each identity uses them; asked for only if K > 0."""
+        """The last K singular values of each identity; called only if K > 0."""
 
     def spectra(self) -> Float[Array, "m r"]:
-        """Singular values of every identity, common ones first."""
+        """The singular values of every identity, common ones first."""
         common = self.s.size - self.masked
         first = jnp.broadcast_to(self.s[:common], (self.identities, common))
         return first if self.masked == 0 else jnp.concatenate([first, self.separate()], axis=1)
@@ -62,12 +62,12 @@ class FactoredLinear(RoleLinear):
         return scaled @ self.U.T + self.bias
 
     def builds_matrices(self, shape: tuple[int, ...], identity: Identity) -> bool:
-        """Whether building the matrices first is cheaper than the factored form, from shapes alone.
+        """Whether building the matrices first is cheaper than the factored form; depends on shapes alone.
 
         Forward and backward together, n rows in factored form cost 3 n r (i + o) products, against 3 n o i plus
-        about 4 o i for each of the columns that ``_built`` multiplies; with r = min(i, o) that is the inequality
-        below, and measured break-even is close to it. Matrices of many agents are slow to move: they have a limit.
-        Roles that change from sample to sample would need m outputs per row and stay factored.
+        about 4 o i for each of the columns that ``_built`` multiplies; with r = min(i, o) this is the inequality
+        below, and the measured break-even is close to it. Matrices of many agents are limited in size, because moving
+        them in memory is slow. Roles that differ between samples would need m outputs per row, so they stay factored.
         """
         if self.masked and identity is not None and identity.ndim > 1:
             return False
@@ -83,8 +83,8 @@ class FactoredLinear(RoleLinear):
         return apply_per_identity(x, self._built(), identity)
 
     def _built(self) -> Float[Array, "m o i"]:
-        """``dense`` for less: what all identities have in common is multiplied once. It takes more kernels, which a
-        few small matrices on an accelerator do not pay back."""
+        """``dense`` at a lower cost: the part that all identities have in common is multiplied once. This needs more
+        kernels, so it is slower for a few small matrices on an accelerator."""
         if self._numbers <= ONE_PRODUCT[_device()]:
             return self.dense()
         common = self.s.size - self.masked
@@ -94,16 +94,16 @@ class FactoredLinear(RoleLinear):
 
     @property
     def _numbers(self) -> int:
-        """Size of all matrices together."""
+        """The size of all matrices together."""
         return self.identities * self.U.shape[0] * self.V.shape[0]
 
     def orthogonality(self) -> Float[Array, ""]:
-        """How far the columns of U and V are from orthonormal."""
+        """The orthogonality term of U and V: 0 if their columns are orthonormal."""
         rows = max(len(self.U), len(self.V))
         if rows > STACKED[_device()]:
             return off_orthonormal(self.U) + off_orthonormal(self.V)
         both = [jnp.pad(factor, ((0, rows - len(factor)), (0, 0))) for factor in (self.U, self.V)]
-        return off_orthonormal(jnp.stack(both))  # rows of zeros change no product of columns
+        return off_orthonormal(jnp.stack(both))  # rows of zeros do not change products of columns
 
 
 def _device() -> str:
@@ -112,9 +112,9 @@ def _device() -> str:
 
 @jax.custom_vjp
 def off_orthonormal(factor: Float[Array, "*n d r"]) -> Float[Array, ""]:
-    """||F^T F - I||_F^2, of several factors together, at full precision: TF32 noise would be as large as the residual.
+    """||F^T F - I||_F^2, summed over factors, at full precision, because TF32 errors are as large as the residual.
 
-    The gradient is 4 F (F^T F - I): one product, where taking the square apart by rule makes two.
+    The gradient is written out as 4 F (F^T F - I), which is one product; automatic differentiation makes two.
     """
     return _residual(factor)[0]
 
@@ -135,10 +135,10 @@ off_orthonormal.defvjp(_residual, _residual_gradient)
 def initial_factors(
     key: Key[Array, ""], fan_in: int, fan_out: int, init: str = "svd_of_torch"
 ) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
-    """Factors of a matrix that starts as PyTorch's default, or of the alternatives (a) in docs/design.md."""
+    """The factors of a matrix with PyTorch's default initialisation, or an alternative (a) of docs/design.md."""
     key_weight, key_left, key_right = jax.random.split(key, 3)
     U, s, V = svd(uniform_weight(key_weight, fan_out, fan_in, fan_in=fan_in))
-    if init == "svd_of_orthogonal":  # all singular values equal: no binary mask can ever differ at the start
+    if init == "svd_of_orthogonal":  # all singular values are equal, so all masks are equal at the start
         return U, jnp.full_like(s, jnp.sqrt(jnp.mean(s**2))), V
     if init == "random_orthonormal":
         U = svd(jax.random.normal(key_left, (fan_out, s.size)))[0]

@@ -1,7 +1,7 @@
 """A sweep from a file: a grid written as JSON, or Python that builds the experiments.
 
 A Python file has ``sweep`` at its top level: a ``Sweep``, a list of experiments, or a function that returns either. It
-is executed, here and in every worker, because the user named it; methods and tasks that it registers are known there.
+is executed here and in every worker, so methods and tasks that it registers are known there.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def load_sweep(path: Path) -> Sweep:
     """The sweep that a file describes."""
     made = _from_python(path) if path.suffix == ".py" else Sweep(path.stem, _from_json(path))
     if not made.experiments:
-        raise UserError(f"{path.name}: there is no experiment in this sweep")
+        raise UserError(f"{path.name}: this sweep has no experiments")
     return made
 
 

@@ -1,7 +1,7 @@
-"""Many experiments: a grid of them, a folder for each, and one call that runs what is not finished yet.
+"""Many experiments: a grid of them, a folder for each, and one call that runs those that are not finished.
 
-A folder's name follows from the experiment, so equal experiments share one and the same call continues a sweep that was
-interrupted. What runs the experiments is an executor (``executors/``); one that fails does not disturb the others.
+The experiment decides the name of its folder, so equal experiments share a folder, and calling ``run_sweep`` again
+continues an interrupted sweep. An executor (``executors/``) runs the experiments; if one fails, the others continue.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Failure:
-    """An experiment that did not finish, and why, in one line."""
+    """An experiment that did not finish, and the error in one line."""
 
     folder: Path
     error: str
@@ -35,15 +35,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepOutcome:
-    """What became of every experiment."""
+    """The result of every experiment."""
 
-    finished: tuple[Path, ...] = ()  # now
+    finished: tuple[Path, ...] = ()  # in this call
     skipped: tuple[Path, ...] = ()  # had been finished before
     failed: tuple[Failure, ...] = ()
 
 
 def grid(bases: Experiment | Iterable[Experiment], options: Mapping[str, Any]) -> tuple[Experiment, ...]:
-    """Every base with every combination of values, the last option changing fastest.
+    """Every base with every combination of values; the last option changes fastest.
 
     ``options`` maps dotted fields to values: ``{"learner.lr": [1e-3, 5e-4], "run.seeds": 5}``.
     """
@@ -60,12 +60,12 @@ def grid(bases: Experiment | Iterable[Experiment], options: Mapping[str, Any]) -
 
 
 def folder_of(experiment: Experiment, runs_dir: Path) -> Path:
-    """Where an experiment of a sweep lives; equal experiments share it."""
+    """The run folder of an experiment of a sweep; equal experiments share it."""
     return experiment.folder(Path(runs_dir))
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the experiment of a folder ran to its end."""
+    """Whether the run in this folder has reached its end."""
     return (Path(folder) / "done").exists()
 
 
@@ -78,19 +78,19 @@ def run_sweep(
     files: Sequence[Path] = (),
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> SweepOutcome:
-    """Run every experiment that is not finished, each once, continuing those that were interrupted.
+    """Run every experiment that is not finished, each once; interrupted ones continue.
 
-    ``sinks`` are trackers that get a copy of the rows, ``files`` Python files that every worker executes first (they
-    register methods or tasks of your own), ``on_event`` hears of every experiment that starts or ends.
+    ``sinks`` are trackers that get a copy of the rows, ``files`` are Python files that every worker executes first
+    (they register the user's methods or tasks), ``on_event`` is called for every experiment that starts or ends.
     """
     if isinstance(experiments, Sweep):
         experiments = experiments.experiments
     executor = make_executor(executor) if isinstance(executor, str) else executor
-    places = {folder_of(experiment, runs_dir): experiment for experiment in experiments}
-    skipped = tuple(folder for folder in places if is_finished(folder))
+    folders = {folder_of(experiment, runs_dir): experiment for experiment in experiments}
+    skipped = tuple(folder for folder in folders if is_finished(folder))
     jobs = [
         Job(experiment, folder, tuple(sinks), tuple(files))
-        for folder, experiment in places.items()
+        for folder, experiment in folders.items()
         if folder not in skipped
     ]
     for job in jobs:
@@ -107,13 +107,13 @@ def run_sweep(
     except KeyboardInterrupt:
         ended = len(finished) + len(skipped)
         raise UserError(
-            f"stopped; {ended} of {len(places)} experiments are finished; the same command continues", code=130
+            f"stopped; {ended} of {len(folders)} experiments are finished; the same command continues", code=130
         ) from None
     return SweepOutcome(tuple(finished), skipped, tuple(failed))
 
 
 def _make_folder(folder: Path) -> None:
-    """Before anything starts: a place that cannot be used is the same for all."""
+    """Called before any experiment starts, so that an --out that cannot be used is reported at once."""
     try:
         refuse_links_out(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,15 +125,15 @@ def _choices(path: str, values: Any) -> list[Any]:
     if isinstance(values, str) or not isinstance(values, Sequence):
         return [values]
     if not values:
-        raise UserError(f"{path}: a list of values to choose from must not be empty")
+        raise UserError(f"{path}: the list of values must not be empty")
     return list(values)
 
 
 def _with(experiment: Experiment, path: str, value: Any) -> Experiment:
     if isinstance(value, str) and not value.isprintable():
-        raise UserError(f"{path}: {value!r} holds signs that cannot be printed")
+        raise UserError(f"{path}: {value!r} has characters that cannot be printed")
     try:
         return experiment.with_option(path, str(value))
     except UserError as error:
-        place = f"{experiment.task} with {experiment.sharing.method}"
-        raise UserError(f"{error} ({place})", code=error.code) from None
+        which = f"{experiment.task} with {experiment.sharing.method}"
+        raise UserError(f"{error} ({which})", code=error.code) from None

@@ -1,7 +1,7 @@
-"""A sweep while it runs: a table that keeps itself up to date in a terminal, plain lines anywhere else.
+"""Shows a sweep while it runs: a live table in a terminal, lines of text elsewhere.
 
-It shows what the run folders tell (``progress.json`` and evaluation rows), so it works for any executor whose
-workers write to a file system that this process can read.
+It reads the run folders (``progress.json`` and evaluation rows), so it works for every executor whose workers write to
+a file system that this process can read.
 """
 
 import functools
@@ -28,10 +28,10 @@ from prism_marl.runs.progress import read_progress
 from prism_marl.sweeps.executors import Event
 from prism_marl.sweeps.grid import folder_of, is_finished
 
-EVERY = 60.0  # seconds between lines about running experiments, away from a terminal
-TAIL = 65536  # bytes of the row file that are looked at
+EVERY = 60.0  # seconds between lines about running experiments, if there is no terminal
+TAIL = 65536  # bytes that are read from the end of the row file
 STYLES = {"running": "cyan", "finished": "green", "skipped": "green", "failed": "red", "waiting": "dim"}
-ORDER = ("running", "failed", "waiting", "finished", "skipped")  # of importance, when not all rows fit
+ORDER = ("running", "failed", "waiting", "finished", "skipped")  # of the rows; the last ones may not fit
 
 
 class SweepView:
@@ -57,7 +57,7 @@ class SweepView:
             self._live = Live(get_renderable=self.table, console=self.console, refresh_per_second=2)
             self._live.start()
         else:
-            threading.Thread(target=self._tell_now_and_then, daemon=True).start()
+            threading.Thread(target=self._print_at_intervals, daemon=True).start()
         return self
 
     def __exit__(
@@ -72,19 +72,19 @@ class SweepView:
         experiment = event.job.experiment
         self.states[experiment] = event.state
         if self._live is None:
-            told = event.error or self._told(experiment) if event.state in ("finished", "failed") else ""
-            self._line(f"{event.state} {self.names[experiment]}{': ' if told else ''}{told}")
+            text = event.error or self._summary(experiment) if event.state in ("finished", "failed") else ""
+            self._line(f"{event.state} {self.names[experiment]}{': ' if text else ''}{text}")
 
     def table(self) -> Table:
-        """The experiments that matter most now, as many as fit, and how many there are of each state."""
+        """As many experiments as fit, running ones first, and the number of experiments in each state."""
         shown = sorted(self.names, key=lambda experiment: ORDER.index(self.states[experiment]))
-        room = max(3, self.console.height - 5)
+        height = max(3, self.console.height - 5)
         columns = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=self._counts(), caption_justify="left")
         for name in ("experiment", "state"):
             columns.add_column(name, overflow="fold")
         for name in ("step", "return", "steps/s", "time left"):
             columns.add_column(name, justify="right", no_wrap=True)
-        for experiment in shown[:room]:
+        for experiment in shown[:height]:
             state = self.states[experiment]
             cells = [Text(cell) for cell in self._cells(experiment)]
             columns.add_row(Text(self.names[experiment]), Text(state, STYLES[state]), *cells)
@@ -97,16 +97,16 @@ class SweepView:
         shown = "" if value is None else f"{value:.3f}"
         if over:
             return f"{total:,}", shown, "", ""
-        told = read_progress(folder)
-        if told is None:
+        progress = read_progress(folder)
+        if progress is None:
             return "", shown, "", ""
-        step = f"{min(told.steps, total):,} / {total:,}"
-        if state != "running" or told.rate <= 0:
+        step = f"{min(progress.steps, total):,} / {total:,}"
+        if state != "running" or progress.rate <= 0:
             return step, shown, "", ""
-        left = max(0, total - told.steps) * experiment.run.seeds / told.rate
-        return step, shown, f"{told.rate:,.0f}", duration(left)
+        left = max(0, total - progress.steps) * experiment.run.seeds / progress.rate
+        return step, shown, f"{progress.rate:,.0f}", duration(left)
 
-    def _told(self, experiment: Experiment) -> str:
+    def _summary(self, experiment: Experiment) -> str:
         names = ("step", "return", "steps/s", "left")
         return ", ".join(f"{n} {cell}" for n, cell in zip(names, self._cells(experiment), strict=True) if cell)
 
@@ -114,31 +114,31 @@ class SweepView:
         counts = Counter(self.states.values())
         return ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
 
-    def _tell_now_and_then(self) -> None:
+    def _print_at_intervals(self) -> None:
         while not self._closed.wait(EVERY):
             for experiment in [e for e, state in self.states.items() if state == "running"]:
-                self._line(f"running {self.names[experiment]}: {self._told(experiment)}")
+                self._line(f"running {self.names[experiment]}: {self._summary(experiment)}")
 
     def _line(self, text: str) -> None:
         self.console.print(f"{time.strftime('%H:%M:%S')} {text}", soft_wrap=True, markup=False, highlight=False)
 
 
 def labels(experiments: Iterable[Experiment]) -> dict[Experiment, str]:
-    """A short name for each: task, method, and the fields in which it differs from others with the same two."""
+    """A short name for each: task, method, and the fields in which it differs from others with that task and method."""
     experiments = list(dict.fromkeys(experiments))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for experiment in experiments:
         groups.setdefault(_kind(experiment), []).append(_fields(experiment))
     names = {}
     for experiment in experiments:
-        peers, own = groups[_kind(experiment)], _fields(experiment)
-        differing = [path for path in own if len({str(peer.get(path)) for peer in peers}) > 1]
+        group, own = groups[_kind(experiment)], _fields(experiment)
+        differing = [path for path in own if len({str(fields.get(path)) for fields in group}) > 1]
         names[experiment] = " ".join([*_kind(experiment), *(f"{path}={own[path]}" for path in differing)])
     return names
 
 
 def last_return(folder: Path) -> float | None:
-    """Mean return over seeds at the last evaluation that is whole enough to read."""
+    """Mean return over seeds at the last evaluation; None if no row can be read."""
     try:
         with check_plain(folder / "eval.jsonl", folder).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL))
@@ -157,7 +157,7 @@ def last_return(folder: Path) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds, without those that are of no account."""
+    """Hours and minutes, minutes and seconds, or seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from prism_marl.buffers.ring import Ring
-from prism_marl.learners.base import Clock
+from prism_marl.learners.base import Clock, Mode
 from prism_marl.learners.log import Log
 
 BLOCKS = 16  # in which a checkpoint fetches the filled part of a replay buffer
@@ -105,3 +105,8 @@ def _first_part(leaf: Array, filled: int) -> np.ndarray:
 def fresh_counter() -> Array:
     """A new array each time: counters are donated, and one array cannot be given away twice."""
     return jnp.zeros((), jnp.int32)
+
+
+def mode_of(learn: bool) -> Mode:
+    """How training acts before and after it learns."""
+    return "explore" if learn else "random"

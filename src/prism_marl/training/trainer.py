@@ -5,8 +5,7 @@ that axis, so that "is it time to update?" is one scalar question and never comp
 """
 
 import functools
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,13 +15,14 @@ from jaxtyping import Array, Int, Key
 
 from prism_marl.collect.base import Collector, Rule, Summary, seed_numbers
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.learners.base import SEEDS, Clock, Learner, Mode, Trajectory
-from prism_marl.learners.log import GIVEN, empty_log
+from prism_marl.learners.base import SEEDS, Clock, Learner, Trajectory
+from prism_marl.learners.log import empty_log
 from prism_marl.scene import Scene
 from prism_marl.sharing import role_layers
 from prism_marl.sharing.base import Sharing
 from prism_marl.sharing.host_svd import Call, call_now, draw
-from prism_marl.training.state import SeedState, TrainState, fresh_counter, with_partial_buffers
+from prism_marl.training.host_loop import HostLoop
+from prism_marl.training.state import SeedState, TrainState, fresh_counter, mode_of, with_partial_buffers
 
 ROWS_START = 0x0B5  # apart from the keys of training and evaluation
 
@@ -31,17 +31,13 @@ ROWS_START = 0x0B5  # apart from the keys of training and evaluation
 class Trainer:
     """One loop for every learner and every place where environments live.
 
-    Where the collector can be compiled, ``advance`` is one program that collects and updates. Otherwise the host plays,
-    and the device gets one transfer and one program for each collection: store it, make the updates it pays for. With
-    ``Collection.overlap`` the host plays the next collection while that program runs, with the policy of one collection
-    before; which policy plays is part of the state, so that numbers depend neither on timing nor on where a run was
-    cut.
+    Where the collector can be compiled, ``advance`` is one program that collects and updates; otherwise it is the loop
+    of ``host_loop``.
     """
 
     experiment: Experiment
     learner: Learner
     collector: Collector
-    programs: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # compiled when first needed
 
     @property
     def eager(self) -> tuple[str, ...]:
@@ -69,7 +65,7 @@ class Trainer:
         seeds = jax.eval_shape(lambda: self._fresh(call_now))
         if self._by_steps:
             seeds = _with_env(seeds, jax.eval_shape(self._start, seeds.state))
-        acting = jax.eval_shape(self._policies, seeds.state) if self._overlaps else None
+        acting = jax.eval_shape(self.policies, seeds.state) if self._overlaps else None
         acting = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), acting)
         clock, prepared, refreshed = jax.eval_shape(self._counters)
         state = TrainState(seeds, clock, prepared, refreshed, acting, self.collector.snapshot())
@@ -94,20 +90,21 @@ class Trainer:
 
     @property
     def _overlaps(self) -> bool:
-        return self.learner.collection.overlap and not self.collector.compiled
+        return not self.collector.compiled and self._host.overlaps
 
     def _start(self, states: Any) -> Any:
         """Rows of "steps" at their first observation."""
         keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(number), ROWS_START))(self._numbers())
-        return self.collector.reset(self.learner, self._policies(states), keys)
+        return self.collector.reset(self.learner, self.policies(states), keys)
 
-    def _policies(self, states: Any) -> Any:
+    def policies(self, states: Any) -> Any:
+        """What acts, of all seeds."""
         return jax.vmap(self.learner.policy)(states)
 
     def advance(self, state: TrainState, target: Any, *, learn: bool) -> TrainState:
         """Collect and update until every seed has taken ``target`` environment steps. Consumes the state."""
         if not self.collector.compiled:
-            return self._advance_on_host(state, int(target), learn=learn)
+            return self._host.advance(state, int(target), learn=learn)
 
         def unfinished(state: TrainState):
             return jnp.min(state.seeds.steps) < target
@@ -117,13 +114,13 @@ class Trainer:
     def _iterate(self, state: TrainState, learn: bool) -> TrainState:
         """One collection and the updates it pays for, as part of a program."""
         seeds, clock = state.seeds, state.clock
-        _, keys = self._keys(seeds.state, clock)
-        policies, mode = self._policies(seeds.state), _mode(learn)
+        _, keys = self.keys(seeds.state, clock)
+        policies, mode = self.policies(seeds.state), mode_of(learn)
         env, batch, summary = self.collector.collect(self.learner, policies, seeds.env, keys, seeds.steps, clock, mode)
         seeds, clock = self.absorb(seeds, clock, env, batch, summary, learn=learn)
         return TrainState(seeds, clock, state.prepared, state.refreshed, state.acting, state.snapshot)
 
-    def _keys(self, states: Any, clock: Clock) -> tuple[Any, Key[Array, " n"]]:
+    def keys(self, states: Any, clock: Clock) -> tuple[Any, Key[Array, " n"]]:
         """The states after a key for a collection was taken, and these keys."""
         return jax.vmap(lambda state: self.learner.key(state, clock, "collect"))(states)
 
@@ -131,7 +128,7 @@ class Trainer:
         self, seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary, *, learn: bool
     ) -> tuple[SeedState, Clock]:
         """Store a collection, count its steps, and make the updates that it pays for."""
-        states, _ = self._keys(seeds.state, clock)
+        states, _ = self.keys(seeds.state, clock)
         clock = clock._replace(iteration=clock.iteration + 1)
 
         def store(state, seed: SeedState, batch, summary: Summary) -> SeedState:
@@ -146,74 +143,14 @@ class Trainer:
             seeds = SeedState(state, seeds.buffer, seeds.env, seeds.steps, log)
         return seeds, clock
 
-    def _advance_on_host(self, state: TrainState, target: int, *, learn: bool) -> TrainState:
-        self.warm("learn" if learn else "collect", state)
-        program = self.programs["learn" if learn else "collect"]
-        self.collector.restore(state.snapshot)
-        seeds, clock, overlap = state.seeds, state.clock, learn and self._overlaps
-        steps, iteration, fresh, policy = np.asarray(seeds.steps), int(clock.iteration), [], None
-        if learn and self._numpy:
-            fresh = [self._policy_program(seeds.state)]
-            policy = state.acting or _copied(fresh[0])
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="learning") as aside:
-            # A branch inside the program makes its caller wait for it, so overlapping takes a thread.
-            waiting: Future[Any] | None = None
-            while steps.min() < target:
-                played = self._collect_on_host(seeds, clock, iteration, policy, _mode(learn))
-                if waiting is not None:
-                    seeds, clock, *fresh = waiting.result()
-                given = (seeds, clock, *jax.device_put(played))
-                if overlap:  # the policies that come out of this collection play the one after the next
-                    policy = _copied(fresh[0])
-                    waiting = aside.submit(program, *given)
-                else:
-                    # All of it: an allocation that failed is only reported that way.
-                    seeds, clock, *fresh = jax.block_until_ready(program(*given))
-                    policy = _copied(fresh[0]) if fresh else None
-                steps, iteration = steps + played[2].steps, iteration + 1
-            if waiting is not None:
-                seeds, clock, *_ = waiting.result()
-        acting = policy if overlap else state.acting
-        return TrainState(seeds, clock, state.prepared, state.refreshed, acting, self.collector.snapshot())
-
-    def _collect_on_host(
-        self, seeds: SeedState, clock: Clock, iteration: int, policy: Any, mode: Mode
-    ) -> tuple[Any, Trajectory, Summary]:
-        """One collection. A policy in numpy is given; any other is taken from the state, which then must be at rest."""
-        keys, steps, numbered = None, None, clock._replace(iteration=np.int32(iteration))
-        if not (self._numpy and self._by_steps):
-            keys, steps = self._keys_program(seeds.state, clock), seeds.steps
-        if not self._numpy:
-            policy = self._policy_program(seeds.state)
-        return self.collector.collect(self.learner, policy, seeds.env, keys, steps, numbered, mode)
-
-    @property
-    def _numpy(self) -> bool:
-        return self.learner.numpy() is not None
+    @functools.cached_property
+    def _host(self) -> HostLoop:
+        return HostLoop(self)
 
     def warm(self, name: str, state: TrainState) -> None:
-        """Compile the program that follows a collection on the host."""
-        if self.collector.compiled or name not in ("learn", "collect") or name in self.programs:
-            return
-        learn = name == "learn"
-
-        def follow(seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary) -> tuple[Any, ...]:
-            seeds, clock = self.absorb(seeds, clock, env, batch, summary, learn=learn)
-            return (seeds, clock, self._policies(seeds.state)) if learn and self._numpy else (seeds, clock)
-
-        program = jax.jit(follow, donate_argnums=(0, 1))
-        self.programs[name] = program.lower(state.seeds, state.clock, *self._collected(state)).compile()
-
-    def _collected(self, state: TrainState) -> tuple[Any, Trajectory, Summary]:
-        """Shapes of what one collection on the host brings."""
-        seeds, rows, env = self.experiment.run.seeds, self.learner.rows, state.seeds.env
-        batch = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((seeds, leaf.shape[0], rows, *leaf.shape[1:]), leaf.dtype),
-            self.learner.template(),
-        )
-        taken: Any = jax.ShapeDtypeStruct((seeds,), jnp.int32)
-        flags: Any = dict.fromkeys(GIVEN, jax.ShapeDtypeStruct((seeds,), bool))
-        return env, batch._replace(memory=env), Summary(taken, flags)
+        """Compile the program that follows a collection on the host; a compiled collector needs none."""
+        if not self.collector.compiled and name in ("learn", "collect"):
+            self._host.warm(state, learn=name == "learn")
 
     def evaluate(self, state: TrainState, evaluation: Any) -> dict[str, Any]:
         """Greedy episodes of every seed; means over episodes, one number per seed."""
@@ -235,21 +172,11 @@ class Trainer:
 
     def _playing_policy(self, state: TrainState) -> Any:
         """The policies of all seeds, where they are played."""
-        if self.collector.compiled:
-            return self._policies(state.seeds.state)
-        found = self._policy_program(state.seeds.state)
-        return _copied(found) if self._numpy else found
+        states = state.seeds.state
+        return self.policies(states) if self.collector.compiled else self._host.playing_policy(states)
 
     def _policy_behind(self, seeds: SeedState) -> Any:
-        return _copied(self._policy_program(seeds.state)) if self._overlaps else None
-
-    @functools.cached_property
-    def _policy_program(self) -> Any:
-        return jax.jit(self._policies)
-
-    @functools.cached_property
-    def _keys_program(self) -> Any:
-        return jax.jit(lambda states, clock: self._keys(states, clock)[1])
+        return self._host.playing_policy(seeds.state) if self._overlaps else None
 
     @property
     def prepares(self) -> bool:
@@ -312,14 +239,5 @@ class Trainer:
         self.collector.close()
 
 
-def _mode(learn: bool) -> Mode:
-    return "explore" if learn else "random"
-
-
 def _with_env(seeds: SeedState, env: Any) -> SeedState:
     return SeedState(seeds.state, seeds.buffer, env, seeds.steps, seeds.log)
-
-
-def _copied(policy: Any) -> Any:
-    """A policy on the host."""
-    return jax.tree.map(np.ascontiguousarray, jax.device_get(policy))

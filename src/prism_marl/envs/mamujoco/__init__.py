@@ -1,4 +1,4 @@
-"""MaMuJoCo: one robot whose joints belong to several agents, with MuJoCo's own physics."""
+"""MaMuJoCo: one robot whose joints are split between several agents, with MuJoCo's physics."""
 
 from prism_marl.envs.base import RowsEnv
 from prism_marl.envs.mamujoco.tasks import ROBOTS, find_task, mamujoco_spec
@@ -7,7 +7,7 @@ __all__ = ["ROBOTS", "make_mamujoco", "mamujoco_spec"]
 
 
 def make_mamujoco(variant: str, number: int, threads: int | None = None) -> RowsEnv:
-    """Build ``number`` rows of a task; only here is the physics engine imported."""
+    """Build ``number`` rows of a task. The physics engine is imported only here."""
     task = find_task(variant)
     from prism_marl.envs.mamujoco.robots import Robots
 

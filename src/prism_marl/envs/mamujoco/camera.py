@@ -1,4 +1,4 @@
-"""Pictures by MuJoCo's own renderer, without a window. They need a graphics library; the stick figure does not."""
+"""Pictures by MuJoCo's renderer, without a window. They need a graphics library; the stick figure does not."""
 
 import ctypes.util
 import importlib
@@ -24,7 +24,7 @@ def frames(
     robot = find_task(task.removeprefix("mamujoco/"))
     engine = load_engine()
     model = load_model(engine, robot)
-    _, places, _ = row_layout(engine, model)
+    _, slices, _ = row_layout(engine, model)
     data, links = workspace(engine, model), robot.agents * robot.joints + 1
     camera = engine.MjvCamera()
     camera.type = engine.mjtCamera.mjCAMERA_FREE
@@ -34,7 +34,7 @@ def frames(
     try:
         out = []
         for snapshot in snapshots:
-            data.qpos[:] = snapshot["states"][row, places["QPOS"]]
+            data.qpos[:] = snapshot["states"][row, slices["QPOS"]]
             engine.mj_forward(model, data)
             camera.lookat[:] = data.subtree_com[0]
             out.append(studio.picture(data, camera))
@@ -44,7 +44,7 @@ def frames(
 
 
 class _Studio:
-    """A picture in memory that the engine draws into."""
+    """A picture in memory, into which the engine draws."""
 
     def __init__(self, engine: Any, model: Any, width: int, height: int):
         self._engine, self._model, self._shape = engine, model, (height, width, 3)
@@ -62,7 +62,7 @@ class _Studio:
         engine.mjv_updateScene(self._model, data, self._options, None, camera, everything, self._scene)
         engine.mjr_render(self._frame, self._scene, self._pen)
         engine.mjr_readPixels(out, None, self._frame, self._pen)
-        return out[::-1].copy()  # the engine's first line is the lowest
+        return out[::-1].copy()  # the engine's first line is at the bottom
 
     def close(self) -> None:
         self._pen.free()
@@ -70,12 +70,12 @@ class _Studio:
 
 
 def _open(engine: Any, width: int, height: int) -> Any:
-    """The first graphics backend that works: the one that MUJOCO_GL names, or any that is there."""
+    """A graphics backend: the one that MUJOCO_GL names, else one that is installed."""
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
     try:
         screen = _backend(engine, wanted)(width, height)
         screen.make_current()
-    except Exception as error:  # whatever a missing or broken driver raises, from several libraries
+    except Exception as error:  # the libraries raise many types for a missing or broken driver
         names = [_LIBRARIES[wanted]] if wanted in _LIBRARIES else _LIBRARIES.values()
         packages = " or ".join(package for _, package in names)
         raise UserError(
@@ -93,4 +93,4 @@ def _backend(engine: Any, wanted: str) -> Any:
     for name, (library, _) in _LIBRARIES.items():
         if ctypes.util.find_library(library):
             return importlib.import_module(f"mujoco.{name}").GLContext
-    raise ImportError("neither EGL nor OSMesa is there")
+    raise ImportError("neither EGL nor OSMesa is installed")

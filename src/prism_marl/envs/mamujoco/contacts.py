@@ -1,8 +1,8 @@
-"""Which parts of a robot can touch at all, written into its model, so that the engine need not search in every step.
+"""Lists the pairs of geoms that can touch in the model of a robot, so that the engine need not search for them.
 
-A search over all geoms looks for pairs that may touch and then throws most of them away by rules that never change. The
-pairs that are left are few. Listed in the model, they are tried in the same order and give the same contacts, bit for
-bit, and the search is saved: a tenth of Ant's time.
+In every step the engine searches all geoms for pairs that may touch, and rejects most of them by rules that never
+change; few pairs are left. If the model lists these, the engine tests them in the same order and finds the same
+contacts, bit for bit. This saves the search, which is a tenth of Ant's time.
 """
 
 from itertools import combinations
@@ -11,20 +11,22 @@ from typing import Any
 
 import numpy as np
 
-MOST = 64  # pairs; robots have 7 to 13, and trying a list that is long enough takes longer than the search
+MOST = 64  # pairs; robots have 7 to 13, and a very long list takes longer than the search
 
 
 def with_listed_contacts(engine: Any, file: Path, model: Any, margin: np.ndarray) -> Any:
-    """The model of a file with its pairs listed, as the original engine would pair them: ``margin`` of each geom is
-    the original one. The model itself where that is not possible."""
+    """The model of a file with its pairs listed, given the original ``margin`` of each geom.
+
+    Returns ``model`` itself if that is not possible.
+    """
     pairs = [pair for pair in combinations(range(model.ngeom), 2) if _may_touch(model, *pair)]
     if model.npair or model.nexclude or not 0 < len(pairs) <= MOST or not all(_alike(model, *pair) for pair in pairs):
         return model
     spec = engine.MjSpec.from_file(str(file))
     names = [geom.name for geom in spec.geoms]
-    compiled = [engine.mj_id2name(model, engine.mjtObj.mjOBJ_GEOM, place) for place in range(model.ngeom)]
+    compiled = [engine.mj_id2name(model, engine.mjtObj.mjOBJ_GEOM, geom) for geom in range(model.ngeom)]
     if not all(names) or names != compiled:
-        return model  # whoever has no name, or another place in the file than in the model, cannot be listed
+        return model  # a geom without a name, or with another index in the file than in the model, cannot be listed
     for geom in spec.geoms:
         geom.contype, geom.conaffinity = 0, 0
     for one, other in pairs:
@@ -38,12 +40,12 @@ def with_listed_contacts(engine: Any, file: Path, model: Any, margin: np.ndarray
 
 
 def _may_touch(model: Any, one: int, other: int) -> bool:
-    """The engine's own rules: the two must be of kinds that meet, and not be neighbours in the tree."""
-    meet = (model.geom_contype[one] & model.geom_conaffinity[other]) | (
+    """The engine's rules: the types of the geoms must match, and their bodies must not be neighbours in the tree."""
+    match = (model.geom_contype[one] & model.geom_conaffinity[other]) | (
         model.geom_contype[other] & model.geom_conaffinity[one]
     )
     bodies = [int(model.body_weldid[model.geom_bodyid[geom]]) for geom in (one, other)]
-    if not meet or bodies[0] == bodies[1]:
+    if not match or bodies[0] == bodies[1]:
         return False
     parents = [int(model.body_weldid[model.body_parentid[body]]) for body in bodies]
     related = (bodies[0] == parents[1] and bodies[0] != 0) or (bodies[1] == parents[0] and bodies[1] != 0)
@@ -51,6 +53,6 @@ def _may_touch(model: Any, one: int, other: int) -> bool:
 
 
 def _alike(model: Any, one: int, other: int) -> bool:
-    """Whether there is nothing to mix or to prefer."""
+    """Whether both geoms have the same solver parameters, so that the engine need not mix them."""
     same = ("geom_priority", "geom_solmix", "geom_solref", "geom_solimp")
     return all(np.array_equal(getattr(model, name)[one], getattr(model, name)[other]) for name in same)

@@ -1,7 +1,7 @@
 """Stick figures without a graphics library: planar robots from the side, Ant at an angle, swimmers from above.
 
-Rods wear the colour of the agent that moves them; what nobody moves directly is grey. The picture follows the robot,
-and marks on the ground, one metre apart, show how it moves.
+A rod has the colour of the agent that moves it, and is grey if no agent does. The picture follows the robot, and marks
+on the ground show how it moves.
 """
 
 from typing import Any
@@ -16,17 +16,17 @@ METRE = 16.0  # units of the picture
 WIDE, HIGH = 64.0, 34.0
 SIDE = 48.0  # of a picture from above
 FLOOR = 2.0  # units below the floor
-THINNEST = 0.6  # units: long swimmers must still be seen
-DEPTH = np.array([0.4, 0.3])  # how far a metre away from the viewer shifts a point right and up
+THINNEST = 0.6  # units, so that long swimmers stay visible
+DEPTH = np.array([0.4, 0.3])  # shift to the right and up of a point one metre further away
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Drawing:
-    """One model, drawn from the positions of its joints."""
+    """Draws one model from the positions of its joints."""
 
     def __init__(self, engine: Any, model: Any, task: Task):
         self._engine, self._model = engine, model
-        self._data: Any = None  # only those who look pay for it
+        self._data: Any = None  # made by the first call of ``scene``
         self._above, self._oblique = task.robot == "swimmer", task.robot == "ant"
         links = task.agents * task.joints + 1
         self._metre = SIDE / (1.3 * links) if self._above else METRE
@@ -96,7 +96,7 @@ class Drawing:
 
 
 def _owners(model: Any, task: Task) -> list[int]:
-    """For each body the agent that moves it: the one whose motor is in its joint, or in the nearest one above it."""
+    """For each body the agent that moves it: its motor is in the body's joint, or in the nearest joint above it."""
     owners = [NOBODY] * model.nbody
     for motor, (joint, _) in enumerate(model.actuator_trnid):
         owners[model.jnt_bodyid[joint]] = motor // task.joints

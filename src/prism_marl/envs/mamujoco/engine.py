@@ -1,8 +1,9 @@
-"""The physics engine and its models, with contacts as published results have them.
+"""The physics engine and its models, with the contacts of published results.
 
-Up to MuJoCo 3.4 a pair of geoms touches at the larger of their two margins, from 3.5 on at the sum. Pairs that a model
-lists have a margin of their own: the larger one. Where they are not listed, half the margin of every geom gives the old
-contacts back, since all geoms of Ant and Hopper have the same. In 4.0 Ant moves differently for another reason.
+Up to MuJoCo 3.4 the margin of a pair of geoms is the larger of their two margins, from 3.5 on the sum. Pairs that a
+model lists have an explicit margin: the larger one. For pairs that are not listed, halving the margin of every geom
+gives the old contacts, because all geoms of Ant and Hopper have equal margins. In 4.0 Ant moves differently for another
+reason.
 """
 
 import os
@@ -18,11 +19,11 @@ from prism_marl.errors import UserError
 
 _FILES = {"ant": "ant.xml", "halfcheetah": "half_cheetah.xml", "hopper": "hopper.xml", "walker2d": "walker2d.xml"}
 _PARTS = ("TIME", "QPOS", "QVEL", "ACT", "WARMSTART", "CTRL")
-OLDEST, SUMMED, CHANGED = (3, 2, 4), (3, 5, 0), (4, 0, 0)  # versions: models are built, margins add up, Ant differs
+OLDEST, SUMMED, CHANGED = (3, 2, 4), (3, 5, 0), (4, 0, 0)  # versions: can build models, margins add up, Ant differs
 
 
 def load_engine() -> Any:
-    """The package ``mujoco``, if it is there and fit."""
+    """The package ``mujoco``; raises if it is not installed or its version does not fit."""
     try:
         engine = require("mujoco", "mujoco")
     except (ImportError, AttributeError, RuntimeError) as error:  # it looks for the library that MUJOCO_GL names
@@ -37,20 +38,20 @@ def load_engine() -> Any:
 
 
 def load_model(engine: Any, task: Task) -> Any:
-    """Gymnasium's own model file, or a swimmer of the right length, without work that never changes a number."""
+    """Gymnasium's model file, or a swimmer, without computations that never change a number."""
     model = load_raw_model(engine, task)
-    if task.robot != "swimmer":  # which never touches anything
+    if task.robot != "swimmer":  # it has no contacts
         margin = model.geom_margin.copy()
         if _release(engine) >= SUMMED:
             model.geom_margin[:] *= 0.5
         model = with_listed_contacts(engine, _file(task), model, margin)
-    # A robot is one tree: looking for parts of the world that can be solved apart finds one part, in every step.
+    # A robot is one tree, so the search for independent parts of the world would find one part in every step.
     model.opt.disableflags |= int(getattr(engine.mjtDisableBit, "mjDSBL_ISLAND", 0))
     return model
 
 
 def load_raw_model(engine: Any, task: Task) -> Any:
-    """The same as it comes: with all work, and in a newer engine with other contacts."""
+    """The same without our changes, so slower, and in a newer engine with other contacts."""
     if task.robot == "swimmer":
         return build_swimmer(engine, task.agents * task.joints)
     return engine.MjModel.from_xml_path(str(_file(task)))
@@ -65,20 +66,20 @@ def _file(task: Task) -> Path:
 
 
 def row_layout(engine: Any, model: Any) -> tuple[int, dict[str, slice], int]:
-    """Which parts a row has, where each of them is, and how long a row is: parts follow by the size of their flag.
+    """The flags of the parts of a row, the slice of each part, and the length of a row. Parts are ordered by flag.
 
-    A row is what the engine needs to go on with the same bits; without the solver's last solution, from which its
-    next search starts, the last digits would differ.
+    A row is the state that the engine needs to continue with the same bits. It includes the solver's last solution,
+    from which the next search starts; without it the last digits would differ.
     """
     flags = sorted((int(getattr(engine.mjtState, f"mjSTATE_{part}")), part) for part in _PARTS)
-    places, end = {}, 0
+    slices, end = {}, 0
     for flag, part in flags:
         start, end = end, end + engine.mj_stateSize(model, flag)
-        places[part] = slice(start, end)
-    return sum(flag for flag, _ in flags), places, end
+        slices[part] = slice(start, end)
+    return sum(flag for flag, _ in flags), slices, end
 
 
 def _release(engine: Any) -> tuple[int, ...]:
-    """The first three numbers of a version, whatever stands behind or between them: 3.5 and 3.5.0rc1 are (3, 5, 0)."""
+    """The first three numbers of a version, without suffixes: 3.5 and 3.5.0rc1 are (3, 5, 0)."""
     numbers = [re.match("[0-9]*", part) for part in engine.__version__.split(".")]
     return tuple(int((number and number[0]) or 0) for number in [*numbers, None, None][:3])

@@ -1,11 +1,11 @@
-"""Every number that a robot's observation holds, in order; checked against the models by the tests."""
+"""Describes every number of a robot's observation, in order; the tests compare this with the models."""
 
 from dataclasses import dataclass
 
 from prism_marl.envs.mamujoco.rules import RULES
 from prism_marl.envs.mamujoco.tasks import Task
 
-# A robot's own place and turn: shown positions, then velocities. The free body of Ant turns as a quaternion.
+# Position and orientation of the robot: observed positions, then velocities. Ant's orientation is a quaternion.
 _PITCH = ("pitch", "pitch of the torso, rad")
 _PLANAR = (("x", "forward speed, m/s"), ("z", "upward speed, m/s"), ("pitch", "turning speed, rad/s"))
 _ROOTS = {
@@ -40,7 +40,7 @@ class Field:
     index: int
     name: str
     meaning: str
-    agent: int | None = None  # who moves this joint
+    agent: int | None = None  # the agent that moves this joint
 
 
 def joints(task: Task) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def motors(task: Task) -> tuple[str, ...]:
 
 
 def fields(task: Task) -> tuple[Field, ...]:
-    """What everybody observes."""
+    """The observation, which is the same for all agents."""
     owner = {name: motor // task.joints for motor, name in enumerate(motors(task))}
     positions, velocities = _ROOTS[task.robot]
     cut = RULES[task.robot].fastest

@@ -1,7 +1,7 @@
-"""Threads that work through the rows of a batch. The engine lets go of Python's lock while it computes.
+"""Threads that step the rows of a batch. The engine releases Python's lock while it computes.
 
-Every thread has one workspace of the engine; what belongs to a row is copied in and out. That keeps the workspace in
-the core's cache, and a batch needs memory for its states alone.
+Every thread has one workspace of the engine, and copies the state of a row in and out. So the workspace stays in the
+core's cache, and a batch needs memory only for its states.
 """
 
 import queue
@@ -14,7 +14,7 @@ Job = Callable[[Any, Iterator[int]], None]  # workspace, rows to take until none
 
 
 class _Order(NamedTuple):
-    """Rows that wait for whoever is free, and where helpers report that none is left."""
+    """Rows to step, and a queue to which each helper reports when no row is left."""
 
     job: Job
     rows: Iterator[int]
@@ -22,7 +22,7 @@ class _Order(NamedTuple):
 
 
 class Pool:
-    """The calling thread, while it waits, and a helper for every workspace but the first."""
+    """One helper thread for every workspace but the first; the calling thread works with the first one in ``wait``."""
 
     def __init__(self, workspaces: list[Any], job: Job):
         self._own, *others = workspaces
@@ -30,19 +30,18 @@ class Pool:
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._started: dict[int, _Order] = {}
         for workspace in others:
-            words = (workspace, self._orders)
-            threading.Thread(target=_help, args=words, name="physics", daemon=True).start()
+            threading.Thread(target=_help, args=(workspace, self._orders), name="physics", daemon=True).start()
         self._stop = weakref.finalize(self, _dismiss, self._orders, self._helpers)
 
     def start(self, rows: slice) -> None:
-        """Have the job done for these rows. Whoever is free takes the next one, so a slow row delays nobody else."""
+        """Start the job for these rows. A thread that is free takes the next row, so a slow row delays no other."""
         order = _Order(self._job, iter(range(rows.start, rows.stop)), queue.SimpleQueue())
         self._started[rows.start] = order
         for _ in range(self._helpers):
             self._orders.put(order)
 
     def wait(self, rows: slice) -> None:
-        """Help until these rows are done."""
+        """Work on these rows until all are done; raises the exception of a thread."""
         order = self._started.pop(rows.start)
         failure = _work(self._own, order)
         for _ in range(self._helpers):
@@ -51,7 +50,7 @@ class Pool:
             raise failure
 
     def close(self) -> None:
-        """Send the helpers home; also happens when nobody refers to the pool any more."""
+        """End the threads; also done when the pool is garbage."""
         self._stop()
 
 
@@ -59,7 +58,7 @@ def _work(workspace: Any, order: _Order) -> BaseException | None:
     try:
         order.job(workspace, order.rows)  # taking the next number is one step of the interpreter: no row is taken twice
     except BaseException as error:
-        for _ in order.rows:  # nobody need go on
+        for _ in order.rows:  # take all rows, so that the other threads stop
             pass
         return error
     return None
@@ -68,7 +67,7 @@ def _work(workspace: Any, order: _Order) -> BaseException | None:
 def _help(workspace: Any, orders: queue.SimpleQueue[_Order | None]) -> None:
     while (order := orders.get()) is not None:
         order.reports.put(_work(workspace, order))
-        del order  # or an idle helper would keep the environment alive
+        del order  # an idle helper must not keep the environment alive
 
 
 def _dismiss(orders: queue.SimpleQueue[_Order | None], helpers: int) -> None:

@@ -1,7 +1,7 @@
-"""Processes that work through the rows of a batch, where there are many cores.
+"""Processes that step the rows of a batch, for machines with many cores.
 
-Threads share Python's lock, and from about eight of them on they wait for it more than they work. A process has its
-own; states lie in memory that all of them see, so that a step of a row costs its number there and back.
+Threads share Python's lock, and more than about eight threads wait for it more than they work. Each process has its
+own lock. The states are in shared memory, so for a step only the number of the row is sent and returned.
 """
 
 import json
@@ -22,95 +22,95 @@ import numpy as np
 from prism_marl.envs.mamujoco import stepping
 from prism_marl.errors import UserError
 
-AT_ONCE = 512  # numbers in one message, which the system then keeps in one piece
-LOOK = 1.0  # seconds without an answer after which somebody looks whether all processes are alive
-PATIENCE = 60.0  # seconds without an answer after which they count as lost, alive or not; a step takes milliseconds
-TRIES = 3  # to move the same rows with new processes
-LEAVING = 5.0  # seconds to go home before a process is made to
+AT_ONCE = 512  # numbers in one write, which the system then does not split
+CHECK = 1.0  # seconds without an answer after which we check that all processes are alive
+PATIENCE = 60.0  # seconds without an answer after which the processes count as lost; a step takes milliseconds
+TRIES = 3  # to step the same rows with new processes
+LEAVING = 5.0  # seconds in which a process must end by itself before it is killed
 
 
 class _LostError(Exception):
-    """Why nobody answers any more."""
+    """A process died or does not answer; the message says which."""
 
 
 class SharedRows:
-    """States of all rows and what the reward needs, in memory that processes can share."""
+    """The states of all rows and the positions that the reward needs, in shared memory."""
 
     def __init__(self, rows: int, size: int):
-        self.file = os.memfd_create("robots") if hasattr(os, "memfd_create") else _nameless_file()
+        self.file = os.memfd_create("robots") if hasattr(os, "memfd_create") else _unnamed_file()
         os.truncate(self.file, 8 * rows * (size + 1))
         self.states, self.reached = stepping.shared_arrays(mmap.mmap(self.file, 0), rows, size)
         weakref.finalize(self, os.close, self.file)
 
 
-def _nameless_file() -> int:
+def _unnamed_file() -> int:
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
 class Processes:
-    """Some processes that take rows out of one pipe, as numbers, and give them back through another.
+    """Processes that read numbers of rows from one pipe and write them to another one when the rows have been stepped.
 
-    Whoever is free takes the next row. Reading and writing a few bytes of a pipe is one act of the system, so no number
-    is read twice or in halves. When a process is lost with a row, all are replaced and the rows on the way set off
-    again from where they stood: a step depends on nothing else, so the numbers are the same.
+    A process that is free takes the next row. Reads and writes of a few bytes of a pipe are atomic, so no number is
+    read twice or split. If a process is lost, all are replaced, and the pending rows are stepped again from their
+    states before the step. A step depends on nothing else, so the numbers are the same.
     """
 
     def __init__(self, engine: Any, model: Any, shared: SharedRows, number: int, **how: Any):
         rows, size = shared.states.shape
         self._engine, self._model, self._shared, self._number = engine, model, shared, number
         self._order = how | {"rows": rows, "size": size}
-        self._numbers, self._moving = np.arange(rows, dtype=stepping.NUMBER), np.zeros(rows, bool)
-        self._before = shared.states.copy()  # of rows on the way: where they set off
-        self._losses = 0  # since rows last arrived
+        self._numbers, self._pending = np.arange(rows, dtype=stepping.NUMBER), np.zeros(rows, bool)
+        self._before = shared.states.copy()  # of pending rows: their states before the step
+        self._losses = 0  # since rows were last finished
         self._members: list[subprocess.Popen] = []
-        self._ends: list[int] = []  # ours of both pipes: orders, answers
-        self._stop = weakref.finalize(self, _dismiss, self._members, self._ends)
+        self._ends: list[int] = []  # our ends of both pipes: orders, answers
+        self._stop = weakref.finalize(self, _end, self._members, self._ends)
         try:
-            self._hire()
+            self._start_members()
         except _LostError as lost:
             self._replace(lost)
 
     def start(self, rows: slice) -> None:
-        """Have these rows moved."""
+        """Start to step these rows."""
         self._before[rows] = self._shared.states[rows]
-        self._moving[rows] = True
+        self._pending[rows] = True
         try:
             self._send(self._numbers[rows])
         except _LostError as lost:
             self._replace(lost)
 
     def wait(self, rows: slice) -> None:
-        """Until these rows have moved."""
-        while self._moving[rows].any():
+        """Wait until these rows are stepped."""
+        while self._pending[rows].any():
             try:
-                self._moving[self._answered()] = False
+                self._pending[self._receive()] = False
             except _LostError as lost:
                 self._replace(lost)
         self._losses = 0
 
     def close(self) -> None:
-        """Send the processes home; also happens when nobody refers to them any more."""
+        """End the processes; also done when this object is garbage."""
         self._stop()
 
-    def _hire(self) -> None:
+    def _start_members(self) -> None:
         """Start all processes, and wait until each has read the model."""
-        taken, orders = os.pipe()
-        answers, given = os.pipe()
+        orders_read, orders = os.pipe()
+        answers, answers_write = os.pipe()
         self._ends[:] = [orders, answers]
         with tempfile.TemporaryDirectory() as folder:
             model = str(Path(folder) / "model.mjb")
             self._engine.mj_saveModel(self._model, model)
             try:
                 for _ in range(self._number):
-                    handed = {"memory": self._shared.file, "orders": taken, "answers": given}
-                    self._members.append(_member(self._order | {"model": model}, handed))
+                    descriptors = {"memory": self._shared.file, "orders": orders_read, "answers": answers_write}
+                    self._members.append(_start_member(self._order | {"model": model}, descriptors))
             finally:
-                os.close(taken)
-                os.close(given)
+                os.close(orders_read)
+                os.close(answers_write)
             ready = 0
             while ready < self._number:
-                ready += self._answered().size
+                ready += self._receive().size
 
     def _send(self, numbers: np.ndarray) -> None:
         try:
@@ -119,9 +119,10 @@ class Processes:
         except BrokenPipeError:
             raise self._ended() from None
 
-    def _answered(self) -> np.ndarray:
+    def _receive(self) -> np.ndarray:
+        """Wait for numbers of rows that have been stepped."""
         answers, until = self._ends[1], time.monotonic() + PATIENCE
-        while not select.select([answers], [], [], LOOK)[0]:
+        while not select.select([answers], [], [], CHECK)[0]:
             if any(member.poll() is not None for member in self._members):
                 raise self._ended()
             if time.monotonic() > until:
@@ -133,41 +134,41 @@ class Processes:
 
     def _ended(self) -> _LostError:
         codes = [member.poll() for member in self._members]
-        if codes == [None] * len(codes):  # pipes are closed a moment before a process has an exit code
+        if codes == [None] * len(codes):  # the pipes close a moment before a process has an exit code
             codes = [member.wait(LEAVING) for member in self._members[:1]]
         return _LostError(f"ended (exit code {next(code for code in codes if code is not None)})")
 
     def _replace(self, lost: _LostError) -> None:
-        """Start anew with the rows that were on the way. Answers that nobody has read yet are given again."""
+        """Start new processes and step the pending rows again, also those whose answers were not read yet."""
         while True:
             self._losses += 1
             if self._losses > TRIES:
                 raise UserError(
-                    f"task: a physics process {lost}, {self._losses} times in a row; the last checkpoint is whole, "
+                    f"task: a physics process {lost}, {self._losses} times in a row; the last checkpoint is valid, "
                     "start the run again",
                     code=1,
                 ) from None
-            warnings.warn(f"a physics process {lost}; its rows are moved again by new ones", stacklevel=2)
+            warnings.warn(f"a physics process {lost}; its rows are stepped again by new processes", stacklevel=2)
             for member in self._members:
-                member.kill()  # none may write any more
-            _dismiss(self._members, self._ends)
-            self._shared.states[self._moving] = self._before[self._moving]
+                member.kill()  # so that none writes to the shared memory any more
+            _end(self._members, self._ends)
+            self._shared.states[self._pending] = self._before[self._pending]
             try:
-                self._hire()
-                return self._send(self._numbers[self._moving])
+                self._start_members()
+                return self._send(self._numbers[self._pending])
             except _LostError as again:
                 lost = again
 
 
-def _member(order: dict[str, Any], handed: dict[str, int]) -> subprocess.Popen:
-    command = [sys.executable, "-P", stepping.__file__, json.dumps(order | handed)]
-    # Its own session: Ctrl-C is for the trainer, which finishes its step and saves. One thread: numpy needs none.
+def _start_member(order: dict[str, Any], descriptors: dict[str, int]) -> subprocess.Popen:
+    command = [sys.executable, "-P", stepping.__file__, json.dumps(order | descriptors)]
+    # Its own session: Ctrl-C reaches only the trainer, which finishes its step and saves. numpy needs one thread.
     settings = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, pass_fds=tuple(handed.values()), env=settings, start_new_session=True)
+    return subprocess.Popen(command, pass_fds=tuple(descriptors.values()), env=settings, start_new_session=True)
 
 
-def _dismiss(members: list[subprocess.Popen], ends: list[int]) -> None:
-    """Without an open pipe a process ends by itself, unless it hangs."""
+def _end(members: list[subprocess.Popen], ends: list[int]) -> None:
+    """Close the pipes, at which a process ends by itself; kill it if it hangs."""
     while ends:
         os.close(ends.pop())
     while members:

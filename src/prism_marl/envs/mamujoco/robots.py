@@ -1,6 +1,6 @@
-"""Robots side by side: physics row by row on threads or in processes, everything else for all rows at once.
+"""Rows of robots: physics row by row on threads or in processes, everything else for all rows at once.
 
-What differs between rows is one array, whose rows are the engine's own state vectors.
+The states of all rows are one array, whose rows are the engine's state vectors.
 """
 
 import os
@@ -20,14 +20,14 @@ from prism_marl.errors import UserError
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
-MOST_THREADS = 8  # from here on threads wait for Python's lock more than they work (docs/speed.md)
+MOST_THREADS = 8  # more threads wait for Python's lock more than they work (docs/speed.md)
 
 
 class Robots:
     """``number`` episodes of one task (see ``RowsEnv``)."""
 
     def __init__(self, task: Task, number: int, threads: int | None = None, processes: int | None = None):
-        """Without a number of threads or processes, what suits the cores that this process may use."""
+        """Without a number of threads or processes, one is chosen for the cores that this process may use."""
         if number < 1 or (threads is not None and threads < 1):
             raise UserError(f"task: '{task.spec.name}' needs at least 1 row and 1 thread, not {number} and {threads}")
         self.spec: EnvSpec = task.spec
@@ -37,19 +37,19 @@ class Robots:
         self._rules = RULES[task.robot]
         self._seconds = self.model.opt.timestep * self._rules.frames
         self._body: int | None = self.model.body(self._rules.body).id if self._rules.body else None
-        self._layout, places, size = row_layout(self.engine, self.model)
+        self._layout, slices, size = row_layout(self.engine, self.model)
         if threads is None and processes is None and os.name == "posix" and min(number, usable_cores()) > MOST_THREADS:
-            processes = usable_cores() - 1  # one core is left to the learner
+            processes = usable_cores() - 1  # one core is left for the learner
         shared = SharedRows(number, size) if processes else None
         self._states = shared.states if shared else np.zeros((number, size))
         self._rows = list(self._states)
-        self._position, self._velocity = self._states[:, places["QPOS"]], self._states[:, places["QVEL"]]
-        self._control = self._states[:, places["CTRL"]]
-        # Ant's reward follows the torso as the engine last computed it, which is just before the end of a step
+        self._position, self._velocity = self._states[:, slices["QPOS"]], self._states[:, slices["QVEL"]]
+        self._control = self._states[:, slices["CTRL"]]
+        # Ant's reward depends on the torso's position as the engine last computed it, just before the end of a step
         self._reached = self._position[:, 0]
         if self._rules.body:
             self._reached = shared.reached if shared else np.zeros(number)
-        self._left = np.zeros(number)  # where the reward's measure was when a row set off
+        self._left = np.zeros(number)  # ``_reached`` before the step
         self._clock = np.zeros(number, np.int32)
         self._workspace = workspace(self.engine, self.model)
         self._start_workers(shared, threads, processes)
@@ -60,7 +60,7 @@ class Robots:
         self.reset(np.arange(number), np.arange(number))
 
     def reset(self, rows: np.ndarray, seeds: np.ndarray) -> None:
-        """Start fresh episodes in these rows."""
+        """Start new episodes in these rows."""
         engine, model, data = self.engine, self.model, self._workspace
         for row, seed in zip(np.asarray(rows).tolist(), np.asarray(seeds).tolist(), strict=True):
             engine.mj_resetData(model, data)
@@ -72,7 +72,7 @@ class Robots:
             self._clock[row] = 0
 
     def observe(self) -> Observation:
-        """Every agent sees the whole robot."""
+        """Every agent observes the whole robot."""
         return self.observe_rows(slice(0, self.number))
 
     def observe_rows(self, rows: slice) -> Observation:
@@ -83,19 +83,19 @@ class Robots:
         return Observation(local, state, *fixed)
 
     def step(self, action: np.ndarray) -> Step:
-        """Hold the joint actions for some steps of the engine."""
-        everybody = slice(0, self.number)
-        self.begin(everybody, action)
-        return self.finish(everybody)
+        """Apply the joint actions for some steps of the engine."""
+        every_row = slice(0, self.number)
+        self.begin(every_row, action)
+        return self.finish(every_row)
 
     def begin(self, rows: slice, action: np.ndarray) -> None:
-        """Set rows in motion."""
+        """Start to step these rows."""
         self._control[rows] = np.asarray(action, np.float64).reshape(len(action), -1)
         self._left[rows] = self._reached[rows]
         self._workers.start(rows)
 
     def finish(self, rows: slice) -> Step:
-        """What came of it. A fall in the last step counts as the clock's end."""
+        """Wait for these rows and return their step. A fall in the last step counts as truncation."""
         self._workers.wait(rows)
         self._clock[rows] += 1
         speed = (self._reached[rows] - self._left[rows]) / self._seconds
@@ -107,11 +107,11 @@ class Robots:
         return Step(self.observe_rows(rows), *ends, metrics={})
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """A copy of everything that differs between rows."""
+        """A copy of the state of all rows."""
         return {"states": self._states.copy(), "reached": self._reached.copy(), "clock": self._clock.copy()}
 
     def restore(self, snapshot: dict[str, np.ndarray]) -> None:
-        """Go on from a snapshot of the same task, number of rows and engine."""
+        """Continue from a snapshot of the same task, number of rows and engine."""
         held = {"states": self._states, "reached": self._reached, "clock": self._clock}
         for name, array in held.items():
             if name not in snapshot or snapshot[name].shape != array.shape:
@@ -131,7 +131,7 @@ class Robots:
         self._workers.close()
 
     def _start_workers(self, shared: SharedRows | None, threads: int | None, processes: int | None) -> None:
-        """Those who move the rows; the numbers are the same whoever does."""
+        """Threads or processes that step the rows; the numbers are the same."""
         how: dict[str, Any] = {"layout": self._layout, "frames": self._rules.frames, "body": self._body}
         number = self.number
         if shared and processes:

@@ -1,6 +1,6 @@
-"""What each robot shows, earns and survives: gym's v2 rules, for all rows at once in numpy.
+"""Observation, reward and termination of each robot: gym's v2 rules, for all rows at once in numpy.
 
-Axes: ``n`` rows, ``q`` positions, ``v`` velocities. The first two or three positions say where the robot is.
+Axes: ``n`` rows, ``q`` positions, ``v`` velocities. The first two or three positions are those of the whole robot.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ Healthy = Callable[[np.ndarray, np.ndarray], np.ndarray]  # positions [n, q], ve
 class Rules:
     """One robot."""
 
-    frames: int  # steps of the engine for each step of the task; the action is held
+    frames: int  # steps of the engine for each step of the task, with the same action
     effort: float  # cost of the squared actions
-    hidden: int = 1  # so many leading positions are not observed: the robot does not know how far it is
-    alive: float = 0.0  # earned in every step
-    noise: float = 0.1  # size of what is added to positions and velocities at the start
-    normal: bool = False  # velocities start with normal instead of uniform noise
-    calm: float = np.inf  # with more velocities than this they start smaller, see ``start``
-    fastest: float = np.inf  # observed velocities are cut off here
+    hidden: int = 1  # so many positions, the first ones, are not observed, so that the distance moved is unknown
+    alive: float = 0.0  # reward of every step
+    noise: float = 0.1  # size of the noise on positions and velocities at the start
+    normal: bool = False  # the noise on velocities is normal instead of uniform
+    calm: float = np.inf  # with more velocities than this, their noise is smaller, see ``start``
+    fastest: float = np.inf  # observed velocities are clipped here
     contacts: int = 0  # zeros at the end of the observation
-    body: str = ""  # the reward follows this body instead of the first position
-    healthy: Healthy | None = None  # None: there is no way to fall
+    body: str = ""  # the reward depends on this body instead of the first position
+    healthy: Healthy | None = None  # None: never terminates
 
     def observe(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-        """Positions, velocities, and zeros where the original has contact forces that its engine never computed."""
+        """Positions, velocities, and zeros for the original's contact forces, which its engine never computed."""
         shown = position.shape[1] - self.hidden
         length = shown + velocity.shape[1]
         out = np.zeros((len(position), length + self.contacts), np.float32)
@@ -40,10 +40,10 @@ class Rules:
         return out
 
     def start(self, seed: int, position: np.ndarray, velocity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and velocities of a new episode; gymnasium draws the same from the same seed.
+        """Positions and velocities of a new episode, the same as gymnasium's for the same seed.
 
-        Turning speeds add up along a chain, so the end of a long one moves with about the 1.5th power of its length.
-        Left alone, drag makes the first step of some 128 joints and of all 256 diverge.
+        Turning speeds add up along a chain, so the speed at its end grows with about the 1.5th power of its length.
+        With the full noise, drag makes the first step diverge for some seeds at 128 joints and for all at 256.
         """
         rng, size = np.random.default_rng(seed), self.noise
         placed = position + rng.uniform(-size, size, position.shape)
@@ -53,7 +53,7 @@ class Rules:
         return placed, velocity + gentle * rng.uniform(-size, size, velocity.shape)
 
     def reward(self, speed: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """Forward speed, a bonus for standing, and a price for strong actions."""
+        """Forward speed, plus a bonus for every step, minus the cost of the squared actions."""
         return speed + self.alive - self.effort * np.einsum("nu,nu->n", action, action)
 
 

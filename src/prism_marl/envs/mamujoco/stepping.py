@@ -1,7 +1,7 @@
-"""How a row moves by one step. Also the program of a process that moves some rows of a batch in shared memory.
+"""Steps one row. Also the program of a process that steps rows of a batch in shared memory.
 
-As a program it is started by its path and imports nothing but the engine and numpy, so that a process starts quickly
-and stays small. It reads numbers of rows, moves each row and sends its number back, and ends when its input ends.
+The program is started by its path and imports only the engine and numpy, so that a process starts quickly and stays
+small. It reads numbers of rows, steps each row and sends its number back; it ends when its input ends.
 """
 
 import importlib
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-NUMBER = np.dtype(np.int32)  # of a row, on its way between processes
+NUMBER = np.dtype(np.int32)  # of a row, as it is sent between processes
 
 
 def workspace(engine: Any, model: Any) -> Any:
-    """Room for the engine to compute in, without its clocks.
+    """The engine's working memory, without its timers.
 
-    Making one has the engine time each of its parts, hundreds of looks at the clock in a step: a tenth to a fifth of
-    the whole, and more where the system has to be asked for the time. A clock that somebody chose is left alone.
+    Making one turns on timers for each part of the engine. They read the clock hundreds of times in a step, which takes
+    a tenth to a fifth of the time, or more where reading the clock is a system call. A timer set by the user stays.
     """
     data = engine.MjData(model)
     if engine.get_mjcb_time() is None:
@@ -32,9 +32,9 @@ def workspace(engine: Any, model: Any) -> Any:
 def stepper(
     engine: Any, model: Any, states: np.ndarray, reached: np.ndarray, *, layout: int, frames: int, body: int | None
 ) -> Callable[[Any, Iterable[int]], None]:
-    """A function that moves rows by one step, given a workspace of the engine.
+    """A function that steps rows, given a workspace of the engine.
 
-    Names are looked up once, because Python's lock is held around the engine's work.
+    Attributes are looked up once, because Python holds its lock during look-ups.
     """
     rows = list(states)
     set_state, step, get_state = engine.mj_setState, engine.mj_step, engine.mj_getState
@@ -52,15 +52,15 @@ def stepper(
 
 
 def shared_arrays(memory: mmap.mmap, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The states [rows, size] and the positions [rows] that lie behind each other in a piece of memory."""
+    """The states [rows, size] and the positions [rows] that follow them in a piece of memory."""
     numbers = np.frombuffer(memory, np.float64, rows * (size + 1))
     return numbers[: rows * size].reshape(rows, size), numbers[rows * size :]
 
 
-def main(words: str) -> None:
-    """Move rows until nobody asks any more; the first answer says that the model is read."""
+def main(text: str) -> None:
+    """Step rows until the input ends; the first answer says that the model has been read."""
     mujoco: Any = importlib.import_module("mujoco")
-    order = json.loads(words)
+    order = json.loads(text)
     model = mujoco.MjModel.from_binary_path(order["model"])
     states, reached = shared_arrays(mmap.mmap(order["memory"], 0), order["rows"], order["size"])
     how = {name: order[name] for name in ("layout", "frames", "body")}

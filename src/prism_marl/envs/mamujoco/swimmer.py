@@ -1,7 +1,7 @@
 """The many-joint swimmer: a chain of rods in a viscous plane, one motor in every joint.
 
 Sizes, masses, motors and medium are those of the swimmer in multiagent_mujoco, with the time step 0.005 that HARL and
-Kaleidoscope use. The chain is built link by link: as a text it could not be nested deeper than a few hundred links.
+Kaleidoscope use. The chain is built link by link, because XML cannot be nested deeper than a few hundred links.
 """
 
 from typing import Any
@@ -65,7 +65,7 @@ def build_swimmer(engine: Any, joints: int) -> Any:
 
 
 def _side(index: int, joints: int) -> int:
-    """Joints turn left and right in turn, except that the first two and the last always turn left."""
+    """The sign of a joint's axis: it alternates, but is positive for the first two joints and the last one."""
     return 1 if index == 0 or index == joints - 1 or index % 2 == 1 else -1
 
 

@@ -1,7 +1,7 @@
-"""The tasks as plain numbers: who moves what, and how long a vector is. Needs no physics, so `footprint` can use it.
+"""The tasks as plain numbers: agents, joints and sizes. Needs no physics engine, so `footprint` can use it.
 
-The action vector of one robot is cut into equal pieces, in order, one for each agent, as HARL does. Every agent
-observes the whole robot as gym's v2 environments show it.
+The action vector of a robot is split into equal parts, in order, one for each agent, as in HARL. Every agent observes
+the whole robot as in gym's v2 environments.
 """
 
 import re
@@ -17,7 +17,7 @@ VERSION = "gym-v2"  # observations, rewards and contacts; swimmer: multiagent_mu
 
 @dataclass(frozen=True)
 class Task:
-    """One robot, cut into agents."""
+    """One robot, split into agents."""
 
     robot: str
     agents: int

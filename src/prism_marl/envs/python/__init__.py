@@ -1,4 +1,4 @@
-"""Environments that live in Python: they keep their own state and speak numpy."""
+"""Environments written in Python: they hold their own state and use numpy arrays."""
 
 from prism_marl.envs.base import Concurrent, PythonEnv, dropped, lost
 

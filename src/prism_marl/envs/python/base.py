@@ -1,4 +1,4 @@
-"""What the host loop asks of an environment that lives in Python."""
+"""Builds the records ``Observation`` and ``Step`` from numpy arrays."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from prism_marl.types import Observation, Step
 
 
 def observation(local: np.ndarray, avail: np.ndarray, state: np.ndarray | None = None) -> Observation:
-    """The record in numpy: the role is the agent's index, and a task without a state has the joint observation."""
+    """An ``Observation``: roles are agent indices, and without a state the joint observation is the state."""
     local = local.astype(np.float32, copy=False)
-    whole = local.reshape(-1) if state is None else state.astype(np.float32, copy=False)
-    parts: tuple[Any, ...] = (local, whole, avail, np.arange(len(local)))
+    state = local.reshape(-1) if state is None else state.astype(np.float32, copy=False)
+    parts: tuple[Any, ...] = (local, state, avail, np.arange(len(local)))
     return Observation(*parts)
 
 
 def outcome(
     obs: Observation, reward: float, *, terminated: bool, truncated: bool, metrics: dict[str, float] | None = None
 ) -> Step:
-    """The record in numpy."""
+    """A ``Step``."""
     measured = {name: np.float32(value) for name, value in (metrics or {}).items()}
     parts: tuple[Any, ...] = (np.float32(reward), np.bool_(terminated), np.bool_(truncated), measured)
     return Step(obs, *parts)

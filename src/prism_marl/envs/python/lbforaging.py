@@ -1,6 +1,6 @@
-"""Level-Based Foraging as its authors publish it: the package ``lbforaging``, step by step in Python.
+"""Level-Based Foraging as its authors publish it: the package ``lbforaging``, in Python.
 
-Slower than our own ``lbf`` by orders of magnitude, and the judge of it: same task names, same sizes, same metrics.
+It is slower than our ``lbf`` by orders of magnitude and serves as its reference: same task names, sizes and metrics.
 """
 
 import warnings
@@ -18,7 +18,7 @@ from prism_marl.types import EnvSpec, Observation, Step
 
 
 def arguments(task: Foraging) -> dict[str, Any]:
-    """What the package registers for its ``-v3`` tasks."""
+    """The settings that the package registers for its ``-v3`` tasks."""
     return {
         "players": task.players,
         "min_player_level": 1,
@@ -36,21 +36,21 @@ def arguments(task: Foraging) -> dict[str, Any]:
 
 
 class LBForaging:
-    """One task of the original package; its twin in JAX lends the sizes and the drawing."""
+    """One task of the original package; its twin ``lbf`` in JAX gives the sizes and the drawing."""
 
     def __init__(self, task: Foraging):
         package = require("lbforaging.foraging", "lbforaging")
         self.twin = task
         self.spec: EnvSpec = replace(task.spec, name=task.spec.name.replace("lbf/", "lbforaging/"))
         with warnings.catch_warnings():
-            # its bounds are declared in float64, and gymnasium says so
+            # gymnasium warns because the bounds are in float64
             warnings.filterwarnings("ignore", message=".*precision lowered by casting.*", category=UserWarning)
             self.env: Any = package.ForagingEnv(**arguments(task))
         self.foods = np.zeros((0, 2), int)  # where food was at the start
         self.loading = np.zeros(task.players, bool)
 
     def reset(self, seed: int) -> Observation:
-        """Start as a new environment does: the package alone avoids where players stood at the end of an episode."""
+        """Start as a new environment does; the package would avoid the cells where players stood before."""
         for player in self.env.players:
             player.position = None
         local, _ = self.env.reset(seed=seed)
@@ -59,7 +59,7 @@ class LBForaging:
         return self._observation(local)
 
     def step(self, action: np.ndarray) -> Step:
-        """One team reward; only an empty field is a true end, although the package reports the clock as one, too."""
+        """One team reward. Only an empty field terminates; the package reports the time limit as termination, too."""
         beside = [self.env.adjacent_food(*player.position) > 0 for player in self.env.players]
         self.loading = np.array(beside) & (action == LOAD)
         local, reward, over, _, _ = self.env.step(action.tolist())
@@ -103,10 +103,10 @@ def make_lbforaging(variant: str) -> LBForaging:
     if task.rows != task.cols:
         near = replace(task, cols=task.rows).spec.name
         raise UserError(
-            f"task: 'lbforaging/{variant}' is not square, which the package's own checks do not survive; "
+            f"task: 'lbforaging/{variant}' is not square, and the package fails on such fields; "
             f"use 'lbf/{variant}' or '{near.replace('lbf/', 'lbforaging/')}'"
         )
     if task.lighter:
         near = replace(task, lighter=False).spec.name.replace("lbf/", "lbforaging/")
-        raise UserError(f"task: the package has no rules '-v2' any more; use 'lbf/{variant}' or '{near}'")
+        raise UserError(f"task: the package no longer has the rules '-v2'; use 'lbf/{variant}' or '{near}'")
     return LBForaging(task)

@@ -1,7 +1,7 @@
-"""Any PettingZoo environment that offers ``parallel_env``, also your own: ``pettingzoo/<module>[?name=value&...]``.
+"""Any module with a PettingZoo ``parallel_env``, also the user's own: ``pettingzoo/<module>[?name=value&...]``.
 
-Agents keep their place for a whole episode, in the order of ``possible_agents``. One that has ended observes zeros and
-may only choose action 0, which then means nothing and is not passed on. Shorter observations are padded with zeros,
+Agents keep their index for a whole episode, in the order of ``possible_agents``. An agent that has ended observes zeros
+and may only choose action 0, which is not passed to the environment. Shorter observations are padded with zeros,
 smaller action sets with actions that are never legal, shorter action vectors with numbers that are ignored.
 """
 
@@ -21,7 +21,7 @@ from prism_marl.errors import UserError
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
-LONGEST = 100_000  # steps; an episode is stored whole
+LONGEST = 100_000  # steps, because whole episodes are stored
 MASK, INSIDE = "action_mask", "observation"  # keys of a dict observation
 
 
@@ -32,15 +32,15 @@ class PettingZoo:
         self.env, self._spaces = env, require("gymnasium.spaces", "pettingzoo")
         self.agents: list[Any] = list(getattr(env, "possible_agents", None) or ())
         if not self.agents:
-            raise UserError(f"task: '{name}' does not say who plays; give its environment a list 'possible_agents'")
-        self._views = {agent: self._view(name, agent) for agent in self.agents}
+            raise UserError(f"task: '{name}' names no agents; give its environment a list 'possible_agents'")
+        self._observed = {agent: self._observation_space(name, agent) for agent in self.agents}
         self._actions = read_actions(name, self.agents, env, self._spaces)
         self._sizes = self._actions.sizes
         self._living: list[Any] = []
         self._clock = 0
         self.env.reset(seed=0)
         state = None if joint else self._state()
-        size = max(self._spaces.flatdim(view) for view in self._views.values())
+        size = max(self._spaces.flatdim(space) for space in self._observed.values())
         version = require("pettingzoo", "pettingzoo").__version__
         self.spec = EnvSpec(
             name=name,
@@ -61,61 +61,62 @@ class PettingZoo:
         return self._observation(observed, infos, set(self._living))
 
     def step(self, action: np.ndarray) -> Step:
-        """Rewards of all agents are added up; the episode goes on while anybody plays and the clock has not run out."""
+        """The reward is the sum over agents. The episode ends when all agents have ended or at the time limit."""
         chosen = {
-            agent: self._actions.passed_on(place, action[place])
-            for place, agent in enumerate(self.agents)
+            agent: self._actions.convert(index, action[index])
+            for index, agent in enumerate(self.agents)
             if agent in self._living
         }
         observed, rewards, ends, cuts, infos = self.env.step(chosen)
         cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
         self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
-        terminated = not self._living and not cut  # whoever is cut off at the end could have gone on
+        terminated = not self._living and not cut  # if the last agents were truncated, so is the episode
         truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
         obs = self._observation(observed, infos, {*self._living, *cut})
         return outcome(obs, float(sum(rewards.values())), terminated=terminated, truncated=truncated)
 
     def scene(self) -> Scene | None:
-        """Whatever the environment's own ``scene()`` draws, where it has one."""
-        draw = getattr(getattr(self.env, "unwrapped", self.env), "scene", None)
-        return draw() if draw else None
+        """The result of the environment's own method ``scene()``; None if it has no such method."""
+        scene = getattr(getattr(self.env, "unwrapped", self.env), "scene", None)
+        return scene() if scene else None
 
     def close(self) -> None:
         self.env.close()
 
-    def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], seeing: set[Any]) -> Observation:
+    def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], active: set[Any]) -> Observation:
         local = np.zeros((self.spec.agents, self.spec.observation), np.float32)
         avail = np.zeros((self.spec.agents, self.spec.actions), bool)
-        for place, agent in enumerate(self.agents):
-            if agent not in seeing or agent not in observed:
-                avail[place, : 1 if self.spec.kind == "discrete" else None] = True
+        for index, agent in enumerate(self.agents):
+            if agent not in active or agent not in observed:
+                avail[index, : 1 if self.spec.kind == "discrete" else None] = True
                 continue
             seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
             if isinstance(seen, dict) and MASK in seen:
                 mask = seen[MASK]
                 seen = seen[INSIDE] if set(seen) == {MASK, INSIDE} else {k: v for k, v in seen.items() if k != MASK}
-            flat = np.asarray(self._spaces.flatten(self._views[agent], seen), np.float32)
-            local[place, : flat.size] = flat
+            flat = np.asarray(self._spaces.flatten(self._observed[agent], seen), np.float32)
+            local[index, : flat.size] = flat
             if self.spec.kind == "continuous":
-                avail[place] = True
+                avail[index] = True
             else:
-                avail[place, : self._sizes[place]] = True if mask is None else np.asarray(mask, bool)
-            if not avail[place].any():
+                avail[index, : self._sizes[index]] = True if mask is None else np.asarray(mask, bool)
+            if not avail[index].any():
                 raise UserError(
-                    f"task: '{self.spec.name}' leaves agent '{agent}' no legal action at step {self._clock}; "
+                    f"task: '{self.spec.name}' gives agent '{agent}' no legal action at step {self._clock}; "
                     "let its action_mask allow one",
                     code=1,
                 )
-        return observation(local, avail, None if self.spec.state_is_joint else self._same_state())
+        return observation(local, avail, None if self.spec.state_is_joint else self._checked_state())
 
     def _state(self) -> np.ndarray | None:
-        """The environment's own state, or None where it has none."""
+        """The environment's own state; None if it has none."""
         try:
             return np.asarray(self.env.state(), np.float32).reshape(-1)
-        except Exception:  # not offered, or offered and broken: wrappers differ in what they raise
+        except Exception:  # missing or broken; wrappers raise different exceptions
             return None
 
-    def _same_state(self) -> np.ndarray:
+    def _checked_state(self) -> np.ndarray:
+        """The environment's own state; raises if its length has changed."""
         state = self._state()
         if state is None or state.size != self.spec.state:
             found = "fails" if state is None else f"has {state.size} numbers"
@@ -126,16 +127,16 @@ class PettingZoo:
             )
         return state
 
-    def _view(self, name: str, agent: Any) -> Any:
-        """The space of what an agent sees, without its action mask."""
+    def _observation_space(self, name: str, agent: Any) -> Any:
+        """The space of an agent's observation, without its action mask."""
         space = self.env.observation_space(agent)
         if isinstance(space, self._spaces.Dict) and MASK in space.spaces:
             rest = {key: part for key, part in space.spaces.items() if key != MASK}
             space = rest[INSIDE] if set(rest) == {INSIDE} else self._spaces.Dict(rest)
         if not space.is_np_flattenable:
             raise UserError(
-                f"task: '{name}' shows agent '{agent}' a {type(space).__name__} space, which has no fixed length; "
-                "wrap the environment so that it shows a Box"
+                f"task: '{name}' gives agent '{agent}' a {type(space).__name__} space to observe: its length varies; "
+                "wrap the environment so that it gives a Box"
             )
         return space
 
@@ -144,7 +145,7 @@ class PettingZoo:
 
 
 def foreign_module(task: str) -> str | None:
-    """The module behind a task, where it is neither ours nor PettingZoo's own."""
+    """The module of a task if it belongs neither to us nor to PettingZoo."""
     family, _, variant = task.partition("/")
     path = variant.partition("?")[0]
     return path if family == "pettingzoo" and not path.startswith("pettingzoo.") else None
@@ -153,7 +154,7 @@ def foreign_module(task: str) -> str | None:
 def make_pettingzoo(variant: str) -> PettingZoo:
     """Build ``pettingzoo/<module>[?name=value&...]``.
 
-    ``horizon`` (steps until the clock runs out) and ``state=joint`` are ours, other names go to ``parallel_env``.
+    ``horizon`` (the time limit in steps) and ``state=joint`` are read here, other names go to ``parallel_env``.
     """
     name = f"pettingzoo/{variant}"
     path, _, query = variant.partition("?")
@@ -185,7 +186,7 @@ def make_pettingzoo(variant: str) -> PettingZoo:
 
 
 def _module(name: str, path: str) -> Any:
-    """Import a module; the current folder is searched last, as ``python`` itself would search it."""
+    """Import a module; the current folder is searched last."""
     require("pettingzoo", "pettingzoo")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -196,13 +197,13 @@ def _module(name: str, path: str) -> Any:
         missing = str(error.name)
         if path == missing or path.startswith(f"{missing}."):
             raise UserError(
-                f"task: '{name}' names a module that is not there ('{missing}'); "
+                f"task: '{name}' names a module that does not exist ('{missing}'); "
                 "install it or run from the folder that holds it"
             ) from None
         raise UserError(
             f"task: '{name}' needs the module '{missing}', which is not installed: pip install {missing.split('.')[0]}"
         ) from None
-    except Exception as error:  # whatever a stranger's module does when it is imported
+    except Exception as error:  # modules of other people may raise anything
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"task: importing '{path}' ends in {type(error).__name__} ({reason}); make `python -c 'import {path}'` work"
@@ -210,11 +211,11 @@ def _module(name: str, path: str) -> Any:
 
 
 def _horizon(name: str, env: Any, asked: int | None) -> int:
-    """Steps until the clock runs out: as asked for, or as the environment says under the name ``max_cycles``."""
+    """The time limit in steps: the setting, or the environment's own ``max_cycles``."""
     inner = getattr(env, "unwrapped", env)
-    told = [(getattr(env, "metadata", None) or {}).get("max_cycles")]
-    told += [getattr(place, "max_cycles", None) for place in (env, inner)]
-    found = next((value for value in (asked, *told) if value is not None), None)
+    known = [(getattr(env, "metadata", None) or {}).get("max_cycles")]
+    known += [getattr(holder, "max_cycles", None) for holder in (env, inner)]
+    found = next((value for value in (asked, *known) if value is not None), None)
     if not isinstance(found, int | np.integer) or not 1 <= found <= LONGEST:
         better = with_setting(name, "horizon=200")
         raise UserError(f"task: '{name}' does not say how long an episode may last; write {better}")

@@ -1,6 +1,6 @@
-"""The process that holds one game of StarCraft II: it answers questions about SMACv2 until it is told to stop.
+"""The program of a worker process that holds one game of StarCraft II: it answers requests until it is told to stop.
 
-Kept apart from the adapter because everything here runs in the child, next to a game that may crash at any time.
+The adapter is in another file, because everything here runs in the worker, next to a game that may crash at any time.
 """
 
 import random
@@ -13,7 +13,7 @@ from prism_marl.envs.workers.process import parent_channel
 
 
 def configuration(race: str, agents: int, enemies: int) -> dict[str, Any]:
-    """The settings of SMACv2's shipped configurations, which the paper uses; all others are the package's defaults."""
+    """The settings of SMACv2's own configurations, which the paper uses; all others keep the package's defaults."""
     units = {
         "terran": ["marine", "marauder", "medivac"],
         "protoss": ["stalker", "zealot", "colossus"],
@@ -27,69 +27,69 @@ def configuration(race: str, agents: int, enemies: int) -> dict[str, Any]:
         "exception_unit_types": never_alone[race],
         "observe": True,
     }
-    places = {"dist_type": "surrounded_and_reflect", "p": 0.5, "map_x": 32, "map_y": 32}
+    starts = {"dist_type": "surrounded_and_reflect", "p": 0.5, "map_x": 32, "map_y": 32}
     return {
-        "capability_config": {"n_units": agents, "n_enemies": enemies, "team_gen": team, "start_positions": places},
+        "capability_config": {"n_units": agents, "n_enemies": enemies, "team_gen": team, "start_positions": starts},
         "map_name": f"10gen_{race}",
         "conic_fov": False,
         "obs_own_pos": True,
         "use_unit_ranges": True,
         "min_attack_range": 2,
-        "continuing_episode": True,  # the game then says when it ends an episode because of the clock
+        "continuing_episode": True,  # then the package reports when the time limit ends an episode
     }
 
 
 def serve(channel: Channel, race: str, agents: int, enemies: int) -> None:
-    """Answer each question, with what went wrong in one line where something did, until nobody asks any more."""
+    """Answer requests until ``close`` or until the other end is closed; an error becomes an answer of one line."""
     env: Any = None
     try:
         while True:
-            verb, argument = unpack(channel.receive(None))[0]
-            if verb == "close":
+            command, argument = unpack(channel.receive(None))[0]
+            if command == "close":
                 break
             try:
                 if env is None:
                     from smacv2.env import StarCraftCapabilityEnvWrapper  # pyright: ignore[reportMissingImports]
 
                     env = StarCraftCapabilityEnvWrapper(**configuration(race, agents, enemies))
-                answer = _answer(env, verb, argument)
-            except Exception as error:  # whatever the game does is for the other side to judge
+                answer = _answer(env, command, argument)
+            except Exception as error:  # the game may raise anything; the parent decides what to do
                 answer = pack({"failed": f"{type(error).__name__}: {error}".partition("\n")[0]})
             channel.send(answer)
     except (EOFError, OSError, KeyboardInterrupt):
-        pass  # the other side is gone
+        pass  # the other end is closed
     finally:
         if env is not None:
             env.close()
 
 
-def _answer(env: Any, verb: str, argument: Any) -> bytes:
-    if verb == "info":
+def _answer(env: Any, command: str, argument: Any) -> bytes:
+    if command == "info":
         return pack(_numbers(env.get_env_info()))
-    if verb == "reset":
+    if command == "reset":
         _seed(env, argument)
         env.reset()
-        return pack({}, _look(env))
+        return pack({}, _observe(env))
     reward, terminated, info = env.step(argument)
-    return pack({"reward": float(reward), "over": bool(terminated), "info": _numbers(info)}, _look(env))
+    return pack({"reward": float(reward), "over": bool(terminated), "info": _numbers(info)}, _observe(env))
 
 
 def _numbers(found: dict[str, Any]) -> dict[str, float]:
-    """What is a number among the things that the package tells."""
+    """The entries that are numbers."""
     kinds = (int, float, np.integer, np.floating, np.bool_)
     return {name: float(value) for name, value in found.items() if isinstance(value, kinds)}
 
 
-def _look(env: Any) -> dict[str, np.ndarray]:
+def _observe(env: Any) -> dict[str, np.ndarray]:
     local = np.stack([np.asarray(row, np.float32) for row in env.get_obs()])
     state, avail = np.asarray(env.get_state(), np.float32), np.asarray(env.get_avail_actions(), bool)
     return {"local": local, "state": state, "avail": avail}
 
 
 def _seed(env: Any, seed: int) -> None:
-    """Teams, places and the order of looking follow the seed; the game's own dice cannot be reached."""
+    """The seed decides teams, positions and the order of observing; the random numbers of the game cannot be seeded."""
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the package draws from it
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the package samples from it
     waiting, number = list(getattr(env, "env_key_to_distribution_map", {}).values()), 0
     while waiting:
         part = waiting.pop()

@@ -1,7 +1,7 @@
-"""``skirmish/<race>_<n>_vs_<m>``: SMACv2's battles in pure JAX, with the dynamics written anew.
+"""``skirmish/<race>_<n>_vs_<m>``: SMACv2's battles in pure JAX, with our own dynamics.
 
-Units, observations, actions, rewards and starts are SMACv2's; StarCraft's engine is replaced by ``simulate``. Every
-known difference is listed in docs/environments.md.
+Units, observations, actions, rewards and starts are SMACv2's; ``simulate`` replaces StarCraft's engine. All known
+differences are listed in docs/environments.md.
 """
 
 import re
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from prism_marl.envs.skirmish.draw import draw
+from prism_marl.envs.skirmish.drawing import battle_scene
 from prism_marl.envs.skirmish.observe import ACT, EAST, NORTH, SOUTH, STRIDE, WEST, first_look, forget, looks, observe
 from prism_marl.envs.skirmish.simulate import Orders, advance
 from prism_marl.envs.skirmish.state import State, Traits, traits
@@ -25,8 +25,8 @@ from prism_marl.types import EnvSpec, Observation, Step
 
 HORIZON = 200
 MOST = 32  # units on one side
-KILL, WIN = 10.0, 200.0  # points, beside one for each point of damage
-SCALE = 20.0  # of the return of a battle that is won
+KILL, WIN = 10.0, 200.0  # points, in addition to one for each point of damage
+SCALE = 20.0  # the return of a battle that is won
 PUBLISHED = "-published"
 
 
@@ -64,11 +64,11 @@ class Skirmish:
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
-        """Draw teams and places."""
+        """Sample teams and positions."""
         key_start, key_order = jax.random.split(key)
         state = start(self.table, self.agents, self.enemies, self.mirror, key_start)
         if self.enemy_visibility == "published":
-            # the original's runner looks twice before the first action
+            # the original's runner observes twice before the first action
             state, _ = self._look(key_order, state)
         return self._look(key_order, state)
 
@@ -97,14 +97,14 @@ class Skirmish:
 
     def scene(self, state: State) -> Scene:
         """A drawing of the battle."""
-        return draw(self.table, jax.device_get(state), self.mirror, HORIZON)
+        return battle_scene(self.table, jax.device_get(state), self.mirror, HORIZON)
 
     def traits(self, state: State) -> Traits:
-        """What the table says about the units of this battle."""
+        """The numbers of the units table for the units of this battle."""
         return traits(self.table, state.kind, self.agents, self.mirror)
 
     def orders(self, state: State, look: Traits, action: Int[Array, " n"]) -> Orders:
-        """Actions as orders to units. A target that the unit cannot hit or heal is no order: it stands."""
+        """Actions as orders to units. A unit whose target it cannot hit or heal stands still."""
         n = self.agents
         x, y = state.x[:n], state.y[:n]
         chosen = action - ACT
@@ -120,11 +120,11 @@ class Skirmish:
         )
 
     def most_points(self, look: Traits) -> Float[Array, ""]:
-        """What winning this battle is worth. SMACv2 keeps the sum of its first episode for ever; ours is exact."""
+        """The points of a won battle, computed for each battle; SMACv2 keeps the number of its first episode."""
         return KILL * self.enemies + WIN + jnp.sum((look.health + look.shield)[self.agents :])
 
     def _verdict(self, state: State) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-        """Whether the agents have won, and whether the battle is over. Only medivacs left counts as nobody left."""
+        """Whether the agents have won, and whether the battle is over. A team of medivacs alone counts as dead."""
         alive = state.health > 0
         able = alive & (state.kind != 2) if self.table.fights_with("heal") else alive
         ours, theirs = able[: self.agents].any(), able[self.agents :].any()
@@ -133,13 +133,13 @@ class Skirmish:
     def _look(self, key: Key[Array, ""], state: State) -> tuple[State, Observation]:
         if self.enemy_visibility == "clean":
             return state, observe(self.table, self.mirror, state)
-        rank = jax.random.permutation(key, self.agents)  # the original shuffles its agents before each look
+        rank = jax.random.permutation(key, self.agents)  # the original shuffles its agents before each observation
         spotter, kept = first_look(state, looks(self.table, state).seen[:, self.agents :], rank)
         return state._replace(spotter=spotter), observe(self.table, self.mirror, state, kept)
 
 
 def shaped(before: State, after: State) -> Float[Array, ""]:
-    """Damage to enemies and kills, in points; what enemies regained counts against it, but never below 0."""
+    """Points for damage to enemies and kills, minus what enemies regained, but never below 0."""
     n = before.last_action.size
     lived, lives = before.health[n:] > 0, after.health[n:] > 0
     had, has = (before.health + before.shield)[n:], (after.health + after.shield)[n:]

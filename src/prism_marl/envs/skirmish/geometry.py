@@ -1,4 +1,4 @@
-"""Where units stand relative to each other, and how bodies that overlap part."""
+"""Distances between units, and how overlapping bodies are pushed apart."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from jaxtyping import Array, Bool, Float
 from prism_marl.envs.skirmish.state import Traits
 from prism_marl.envs.skirmish.units import MAP
 
-NUDGE = 1e-3  # units on the very same spot part sideways, by index
+NUDGE = 1e-3  # units at exactly the same position are pushed apart along x, by index
 
 
 class Pairs(NamedTuple):
-    """From the row's unit to the column's."""
+    """From the unit of the row to the unit of the column."""
 
     dx: Float[Array, "u u"]
     dy: Float[Array, "u u"]
@@ -22,18 +22,18 @@ class Pairs(NamedTuple):
 
 
 def pairs(x: Float[Array, " u"], y: Float[Array, " u"], radius: Float[Array, " u"]) -> Pairs:
-    """All distances of one moment."""
+    """All distances between units."""
     dx, dy = x[None, :] - x[:, None], y[None, :] - y[:, None]
     distance = jnp.sqrt(dx**2 + dy**2)
     return Pairs(dx, dy, distance, distance - (radius[None, :] + radius[:, None]))
 
 
 def part(
-    between: Pairs, alive: Bool[Array, " u"], step_in_turns: Bool[Array, " u"], traits: Traits
+    between: Pairs, alive: Bool[Array, " u"], walking: Bool[Array, " u"], traits: Traits
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """How far overlapping bodies move apart: whoever walks gives way to whoever stands, equals share."""
+    """How far overlapping bodies are pushed: a walking unit gives way to a standing one, else both move half."""
     touching = traits.collides & alive[:, None] & alive[None, :]
-    way = step_in_turns.astype(jnp.float32)
+    way = walking.astype(jnp.float32)
     share = 0.5 + 0.5 * (way[:, None] - way[None, :])
     push = jnp.where(touching, jnp.maximum(-between.gap, 0.0) * share, 0.0) / jnp.maximum(between.distance, NUDGE)
     index = np.arange(alive.size)
@@ -50,9 +50,9 @@ def settle(
     x: Float[Array, " u"],
     y: Float[Array, " u"],
     alive: Bool[Array, " u"],
-    step_in_turns: Bool[Array, " u"],
+    walking: Bool[Array, " u"],
     traits: Traits,
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """Part once and stay on the map."""
-    px, py = part(pairs(x, y, traits.radius), alive, step_in_turns, traits)
+    """Push overlapping bodies apart once, and keep them on the map."""
+    px, py = part(pairs(x, y, traits.radius), alive, walking, traits)
     return inside(x + px, traits.radius), inside(y + py, traits.radius)

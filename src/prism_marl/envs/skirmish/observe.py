@@ -1,4 +1,4 @@
-"""What agents see, what the trainer sees and which actions are legal: SMACv2's numbers, in SMACv2's order."""
+"""Observations, state and legal actions: SMACv2's numbers, in SMACv2's order."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ from prism_marl.envs.skirmish.units import MAP, Race
 from prism_marl.types import Observation
 
 NO_OP, STOP, NORTH, SOUTH, EAST, WEST, ACT = range(7)  # ``ACT + k`` attacks enemy k, or heals agent k
-STRIDE = 2.0  # cells to the point that a unit is told to walk to
-LEAST_RANGE = 2.0  # attacks within this are always legal: short weapons then walk up to their target
+STRIDE = 2.0  # distance to the goal of a move action, in cells
+LEAST_RANGE = 2.0  # attacks within this distance are always legal; a unit with a shorter range walks to its target
 
 
 class Looks(NamedTuple):
@@ -34,11 +34,11 @@ def looks(race: Race, state: State) -> Looks:
 
 
 def available(race: Race, state: State, between: Looks) -> Bool[Array, "n a"]:
-    """The dead can only do nothing. A target is legal within range from centre to centre, hittable or not."""
+    """Legal actions: only NO_OP for a dead agent. A target in range (between centres) is legal, hittable or not."""
     n, m = state.last_action.size, state.spotter.size
     alive = state.health > 0
     x, y = state.x[:n], state.y[:n]
-    # half a stride ahead there must be map, by the rounding of the original
+    # the map must go on half a stride ahead, with the rounding of the original
     inside = [jnp.trunc(y + 1) < MAP, jnp.trunc(y - 1) >= 0, jnp.trunc(x + 1) < MAP, jnp.trunc(x - 1) >= 0]
     reach = pick(state.kind[:n], [max(unit.range, LEAST_RANGE) for unit in race.units])
     close = (between.distance <= reach[:, None]) & alive[None, :]
@@ -46,7 +46,7 @@ def available(race: Race, state: State, between: Looks) -> Bool[Array, "n a"]:
     if race.fights_with("heal"):
         medic = pick(state.kind[:n], [float(unit.shot == "heal") for unit in race.units]) > 0
         patients = close[:, :n] & ~medic[None, :]
-        # agents beyond the number of enemies have no action that names them
+        # there is no action to heal an agent whose number is beyond the number of enemies
         patients = patients[:, :m] if m <= n else jnp.pad(patients, ((0, 0), (0, m - n)))
         target = jnp.where(medic[:, None], patients, target)
     living = jnp.stack([jnp.zeros(n, bool), jnp.ones(n, bool), *inside], axis=1)
@@ -56,7 +56,7 @@ def available(race: Race, state: State, between: Looks) -> Bool[Array, "n a"]:
 
 
 def observe(race: Race, mirror: bool, state: State, kept: Bool[Array, "n m"] | None = None) -> Observation:
-    """Everything before the next decision; ``kept`` says which enemies survive the published bug."""
+    """The observation of all agents; ``kept`` says which enemies they see in spite of the published bug."""
     n, m = state.last_action.size, state.spotter.size
     between = looks(race, state)
     avail = available(race, state, between)
@@ -64,17 +64,17 @@ def observe(race: Race, mirror: bool, state: State, kept: Bool[Array, "n m"] | N
     bodies = _bodies(race, mirror, state)
     seen = between.seen & alive[None, :] & alive[:n, None]
     scale = between.sight[:, None]
-    place = jnp.stack([between.distance / scale, between.dx / scale, between.dy / scale], axis=-1)
-    parts = [place, jnp.broadcast_to(bodies, (n, *bodies.shape))]
+    position = jnp.stack([between.distance / scale, between.dx / scale, between.dy / scale], axis=-1)
+    parts = [position, jnp.broadcast_to(bodies, (n, *bodies.shape))]
     view = jnp.where(seen[..., None], jnp.concatenate(parts, axis=-1), 0.0)
 
     enemy_seen = seen[:, n:] if kept is None else seen[:, n:] & kept
     enemies = jnp.where(enemy_seen[..., None], view[:, n:], 0.0)
-    marks = avail[:, ACT:] & enemy_seen  # of a medivac: whether it can heal the agent of the same number, as published
+    marks = avail[:, ACT:] & enemy_seen  # a medivac's mark says that it can heal the agent of this number, as published
     enemies = jnp.concatenate([marks[..., None].astype(jnp.float32), enemies], axis=-1)
     allies = jnp.concatenate([seen[:, :n, None].astype(jnp.float32), view[:, :n]], axis=-1)
     before = np.arange(n - 1)[None, :, None] < np.arange(n)[:, None, None]
-    allies = jnp.where(before, allies[:, :-1], allies[:, 1:])  # everybody but oneself
+    allies = jnp.where(before, allies[:, :-1], allies[:, 1:])  # all but the agent itself
 
     spot = jnp.stack([state.x[:n], state.y[:n]], axis=1) / MAP
     own = jnp.concatenate([bodies[:n, :-3], spot, bodies[:n, -3:]], axis=1)
@@ -86,7 +86,7 @@ def observe(race: Race, mirror: bool, state: State, kept: Bool[Array, "n m"] | N
 
 
 def _bodies(race: Race, mirror: bool, state: State) -> Float[Array, "u f"]:
-    """Health, shields where the race has them, and type bits of every unit."""
+    """Health, shields if the race has them, and type bits of every unit."""
     n = state.last_action.size
     parts = [state.health / by_side(race, state.kind, n, mirror, lambda unit: unit.health)]
     if race.shielded:
@@ -96,7 +96,7 @@ def _bodies(race: Race, mirror: bool, state: State) -> Float[Array, "u f"]:
 
 
 def _state(race: Race, state: State, bodies: Float[Array, "u f"], n: int, actions: int) -> Float[Array, " s"]:
-    """Agents, enemies, and what the agents did last."""
+    """Agents, enemies, and the agents' last actions."""
     alive = (state.health > 0)[:, None]
     spot = jnp.stack([state.x, state.y], axis=1) / MAP - 0.5
     medic = pick(state.kind[:n], [float(unit.shot == "heal") for unit in race.units]) > 0
@@ -113,10 +113,10 @@ def _state(race: Race, state: State, bodies: Float[Array, "u f"], n: int, action
 def first_look(
     state: State, seen: Bool[Array, "n m"], rank: Int[Array, " n"]
 ) -> tuple[Int[Array, " m"], Bool[Array, "n m"]]:
-    """SMACv2's open bug #50: who is remembered as having seen each enemy first, and which enemies an agent keeps.
+    """SMACv2's open bug #50: which agent is recorded as the first to see each enemy, and which enemies an agent keeps.
 
-    Agents look one after the other (``rank``). Whenever an agent comes to an enemy that nobody has seen so far, dead
-    ones included, everything it noted about the enemies before that one is wiped.
+    Agents observe one after the other (``rank``). If an agent comes to an enemy that no agent has seen so far, dead
+    enemies included, it loses everything that it has observed about the enemies before that one.
     """
     n = rank.size
     sees = seen & (state.health[:n] > 0)[:, None]
@@ -128,7 +128,7 @@ def first_look(
 
 
 def forget(state: State) -> State:
-    """Dead enemies, and those first seen by an agent that is dead now, count as not yet seen."""
+    """Dead enemies, and enemies first seen by an agent that is dead now, count as not yet seen."""
     n = state.last_action.size
     gone = jnp.any((state.spotter[:, None] == np.arange(n)) & (state.health[:n] <= 0), axis=1)
     return state._replace(spotter=jnp.where(gone | (state.health[n:] <= 0), -1, state.spotter))

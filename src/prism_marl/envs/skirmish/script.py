@@ -1,4 +1,4 @@
-"""The opponent: SMAC's map script, which sends every idle enemy at the closest unit until that one is dead."""
+"""The opponent: SMAC's map script, by which every idle enemy attacks the closest unit until that one is dead."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -11,10 +11,10 @@ FAR = 1e6
 
 
 def retarget(race: Race, traits: Traits, state: State, between: Pairs) -> Int[Array, " u"]:
-    """Whom the script wants each unit to deal with now; -1: nobody is left.
+    """The target that the script gives each unit; -1: there is none.
 
-    Fighters keep a living target, else take the closest opponent that they can hit. A medivac has no weapon: it goes
-    to its closest hurt mate, and follows the closest opponent while nobody is hurt.
+    Fighters keep their target while it lives, then take the closest opponent that they can hit. A medivac has no
+    weapon: its target is the closest hurt unit of its team, or the closest opponent while no unit is hurt.
     """
     alive = state.health > 0
     prey = (traits.damage > 0) & alive[None, :]

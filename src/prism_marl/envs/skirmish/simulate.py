@@ -1,4 +1,4 @@
-"""Half a second of battle: eight loops in which units are steered, shoot, walk and part."""
+"""Half a second of battle: eight loops, in each of which units choose targets, shoot, walk and are pushed apart."""
 
 from typing import NamedTuple
 
@@ -22,20 +22,20 @@ from prism_marl.envs.skirmish.units import (
     Race,
 )
 
-TOUCH = 1e-3  # an order to come within range ends here, safe from rounding
+TOUCH = 1e-3  # added to the range at which an approach ends, because of rounding
 
 
 class Orders(NamedTuple):
-    """What the agents told their units for this step; whoever has a target or a goal moves, all others stand."""
+    """The agents' orders to their units for this step; units without target and goal stand still."""
 
-    target: Int[Array, " n"]  # index among all units; -1: nobody
+    target: Int[Array, " n"]  # index among all units; -1: none
     walks: Bool[Array, " n"]
     goal_x: Float[Array, " n"]
     goal_y: Float[Array, " n"]
 
 
 def advance(race: Race, traits: Traits, state: State, orders: Orders | None, key: Key[Array, ""]) -> State:
-    """Eight loops. Without orders the script leads both sides."""
+    """Eight loops. Without orders the script controls both sides."""
     noise = jax.random.bits(key, state.health.shape)  # two bits for each loop and unit
 
     def loop(carry: tuple[State, Array], number: Array):
@@ -43,13 +43,13 @@ def advance(race: Race, traits: Traits, state: State, orders: Orders | None, key
         return _loop(race, traits, orders, carry, jitter), None
 
     start = (state, jnp.zeros(state.health.shape, bool))
-    (state, step_in_turns), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32))
-    x, y = settle(state.x, state.y, state.health > 0, step_in_turns, traits)
+    (state, walking), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32))
+    x, y = settle(state.x, state.y, state.health > 0, walking, traits)
     return state._replace(x=x, y=y)
 
 
 def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State, Array], jitter: Float[Array, " u"]):
-    """One loop: everybody decides by what was true at its start, then everything happens at once."""
+    """One loop: all units decide by the state at its start, then everything happens at once."""
     state, _ = carry
     alive = state.health > 0
     between = pairs(state.x, state.y, traits.radius)
@@ -68,8 +68,8 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
     length = jnp.sqrt(vx**2 + vy**2)
     left = jnp.where(aims, jnp.maximum(gap - traits.range, 0.0), length)
     go = jnp.where(alive & ~near, jnp.minimum(left, traits.speed), 0.0) / jnp.maximum(length, 1e-6)
-    step_in_turns = go > 0
-    px, py = part(between, alive, step_in_turns, traits)
+    walking = go > 0
+    px, py = part(between, alive, walking, traits)
 
     health, shield, bursting = _fight(race, traits, state, between, aim, fires)
     state = _recover(race, traits, state, health, shield, near[:, None] & aim)
@@ -80,13 +80,13 @@ def _loop(race: Race, traits: Traits, orders: Orders | None, carry: tuple[State,
         cooldown=jnp.where(cooldown > 0, cooldown - 1, cooldown),  # what is left below 0 shortens the next wait
         target=target,
         bursting=bursting,
-    ), step_in_turns
+    ), walking
 
 
 def _fight(
     race: Race, traits: Traits, state: State, between: Pairs, aim: Bool[Array, "u u"], fires: Bool[Array, " u"]
 ) -> tuple[Float[Array, " u"], Float[Array, " u"], Bool[Array, " u"]]:
-    """Health and shields after the attacks of one loop, and the banelings that died of them or by their own will."""
+    """Health and shields after the attacks of one loop, and the banelings that died of them or of their own attack."""
     struck, bomb = fires[:, None] & aim, jnp.zeros_like(fires)
     if race.fights_with("line"):
         sweeps = _has(race, state, "line")[:, None]
@@ -95,12 +95,12 @@ def _fight(
         bomb = _has(race, state, "burst")
         struck = (struck & ~bomb[:, None]) | weapons.burst(between, state.bursting, traits)
     health, shield = weapons.harm(struck, state.health, state.shield, traits, race.shielded)
-    health = jnp.where(fires & bomb, 0.0, jnp.maximum(health, 0.0))  # it bursts in the next loop, as if killed
+    health = jnp.where(fires & bomb, 0.0, jnp.maximum(health, 0.0))  # it bursts in the next loop, as a killed one does
     return health, shield, bomb & (state.health > 0) & (health <= 0)
 
 
 def _walk(orders: Orders, state: State, vx: Float[Array, " u"], vy: Float[Array, " u"]):
-    """Units that were told to walk head for their goals."""
+    """Directions of the units, to their goals if they have an order to walk."""
     n = orders.walks.size
     x = jnp.where(orders.walks, orders.goal_x - state.x[:n], vx[:n])
     y = jnp.where(orders.walks, orders.goal_y - state.y[:n], vy[:n])
@@ -108,12 +108,12 @@ def _walk(orders: Orders, state: State, vx: Float[Array, " u"], vy: Float[Array,
 
 
 def _has(race: Race, state: State, shot: str) -> Bool[Array, " u"]:
-    """Units of the one type with this kind of attack."""
+    """Units of the type with this kind of attack."""
     return state.kind == next(index for index, unit in enumerate(race.units) if unit.shot == shot)
 
 
 def _recover(race: Race, traits: Traits, state: State, health, shield, reached: Bool[Array, "u u"]) -> State:
-    """Healing, regeneration, shields and energy of those who still live."""
+    """Healing, regeneration, shields and energy of living units."""
     energy, calm = state.energy, state.calm
     if race.fights_with("heal"):
         health, energy = weapons.mend(reached, health, energy, traits)

@@ -1,4 +1,4 @@
-"""What a battle remembers, and what its rules look up about each unit.
+"""The state of a battle, and the numbers of each unit that the rules need.
 
 Units are one axis ``u``: first the agents' team of n, then the enemies.
 """
@@ -14,7 +14,7 @@ from prism_marl.envs.skirmish.units import LEAST_DAMAGE, LOOPS, Race, Unit, hit
 
 
 class State(NamedTuple):
-    """A battle. A unit with health 0 is dead and stays where it fell."""
+    """A battle. A unit with health 0 is dead and keeps its position."""
 
     kind: Int[Array, " u"]  # index into the race's three types
     x: Float[Array, " u"]
@@ -24,15 +24,15 @@ class State(NamedTuple):
     energy: Float[Array, " u"]
     cooldown: Float[Array, " u"]  # loops until the weapon is ready
     calm: Float[Array, " u"]  # loops since the last damage
-    target: Int[Array, " u"]  # whom the unit attacks or heals; -1: nobody
+    target: Int[Array, " u"]  # the unit that is attacked or healed; -1: none
     bursting: Bool[Array, " u"]  # banelings that died in the last loop
     last_action: Int[Array, " n"]  # -1 at the start
-    spotter: Int[Array, " m"]  # who first saw this enemy; -1: nobody yet. Only the published observations need it
+    spotter: Int[Array, " m"]  # the agent that first saw this enemy, or -1; only the published observations need it
     clock: Int[Array, ""]
 
 
 class Traits(NamedTuple):
-    """The table of units, laid out for the units of one battle; it does not change while they fight."""
+    """The table of units for the units of one battle; constant during the battle."""
 
     health: Float[Array, " u"]
     shield: Float[Array, " u"]
@@ -45,7 +45,7 @@ class Traits(NamedTuple):
     regeneration: Float[Array, " u"]  # health points per loop
     mates: Bool[Array, "u u"]  # same side
     damage: Float[Array, "u u"]  # one hit of the row's unit on the column's, before shields and armor
-    through: Float[Array, "u u"]  # a whole attack on the column's health, where no shields are left
+    through: Float[Array, "u u"]  # a whole attack on the column's health, if it has no shields left
     heals: Bool[Array, "u u"]  # whether the row's unit can heal the column's
     collides: Bool[Array, "u u"]  # same layer, not itself
 
@@ -66,7 +66,7 @@ def by_side(race: Race, kind: Int[Array, " u"], agents: int, mirror: bool, value
 
 
 def traits(race: Race, kind: Int[Array, " u"], agents: int, mirror: bool) -> Traits:
-    """Look everything up once a step."""
+    """Read all numbers from the table, once per step."""
 
     def column(value: Callable[[Unit], float]) -> Float[Array, " u"]:
         return by_side(race, kind, agents, mirror, value)
@@ -95,6 +95,6 @@ def traits(race: Race, kind: Int[Array, " u"], agents: int, mirror: bool) -> Tra
         mates=jnp.asarray(~opposed),
         damage=damage,
         through=through,
-        heals=(medic[:, None] > 0) & (medic[None, :] == 0) & ~opposed,  # whoever is no machine is no medivac here
+        heals=(medic[:, None] > 0) & (medic[None, :] == 0) & ~opposed,  # of these units only medivacs are machines
         collides=(flies[:, None] == flies[None, :]) & ~np.eye(kind.size, dtype=bool),
     )

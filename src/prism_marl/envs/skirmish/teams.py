@@ -1,4 +1,4 @@
-"""How a battle begins: who fights and where they stand, by the distributions of SMACv2's shipped configurations."""
+"""The start of a battle: unit types and positions, by the distributions of SMACv2's configurations."""
 
 import jax
 import jax.numpy as jnp
@@ -9,24 +9,24 @@ from prism_marl.envs.skirmish.geometry import settle
 from prism_marl.envs.skirmish.state import State, by_side, traits
 from prism_marl.envs.skirmish.units import ENERGY_START, MAP, Race
 
-ATTEMPTS = 8  # to draw a team that may fight; five agents fail all of them with probability 1e-40
+ATTEMPTS = 8  # to sample a valid team; with five agents all of them fail with probability 1e-40
 SURROUNDED = 0.5  # share of battles in which the enemies stand around the agents
 CENTRE, BUFFER = MAP / 2, 2.0  # no enemy group starts closer to the centre than this, on each axis
-SPACING = 0.7  # of units that are put on one spot
-ROUNDS = 24  # of parting before the battle starts
+SPACING = 0.7  # between units of one group
+ROUNDS = 24  # of pushing bodies apart before the battle starts
 GOLDEN = np.pi * (3 - np.sqrt(5))  # angle between neighbours in a sunflower
 
 
 def start(race: Race, agents: int, enemies: int, mirror: bool, key: Key[Array, ""]) -> State:
-    """A new battle: the enemy's team is a copy of the agents', with more or fewer units where the task says so."""
+    """A new battle: the enemy's team is a copy of the agents', with more or fewer units if the numbers differ."""
     key_team, key_more, key_coin, key_reflect, key_around = jax.random.split(key, 5)
-    team = draw_team(race, agents, key_team)
-    more = draw_team(race, enemies - agents, key_more) if enemies > agents else team[:0]
+    team = sample_team(race, agents, key_team)
+    more = sample_team(race, enemies - agents, key_more) if enemies > agents else team[:0]
     kind = jnp.concatenate([team, team[:enemies], more])
     reflected = reflect(agents, enemies, key_reflect)
     around = surround(agents, enemies, key_around)
     x, y = jnp.where(jax.random.bernoulli(key_coin, SURROUNDED), around, reflected)
-    x, y = _room(race, kind, x, y, agents, mirror)
+    x, y = _push_apart(race, kind, x, y, agents, mirror)
     kind, x, y = (
         jnp.concatenate([ours, theirs[agents:]])
         for ours, theirs in zip(_in_order(race, kind[:agents], x[:agents], y[:agents]), (kind, x, y), strict=True)
@@ -49,18 +49,18 @@ def start(race: Race, agents: int, enemies: int, mirror: bool, key: Key[Array, "
     )
 
 
-def draw_team(race: Race, size: int, key: Key[Array, ""]) -> Int[Array, " n"]:
-    """Types one by one; a team that consists of nothing but the forbidden type is drawn again."""
+def sample_team(race: Race, size: int, key: Key[Array, ""]) -> Int[Array, " n"]:
+    """Types one by one; a team of only the type ``never_alone`` is sampled again."""
     edges = np.cumsum(race.weights)[:2].astype(np.float32)
-    drawn = jnp.sum(jax.random.uniform(key, (ATTEMPTS, size, 1)) > edges, axis=-1, dtype=jnp.int32)
+    teams = jnp.sum(jax.random.uniform(key, (ATTEMPTS, size, 1)) > edges, axis=-1, dtype=jnp.int32)
     if race.never_alone is None:
-        return drawn[0]
-    good = jnp.any(drawn != race.never_alone, axis=1)
-    return drawn[jnp.argmax(good)]
+        return teams[0]
+    valid = jnp.any(teams != race.never_alone, axis=1)
+    return teams[jnp.argmax(valid)]
 
 
 def reflect(agents: int, enemies: int, key: Key[Array, ""]) -> Float[Array, "2 u"]:
-    """Agents anywhere in the left half but its last cell, enemies as their mirror images; more enemies anywhere."""
+    """Agents anywhere in the left half but its last cell, enemies mirrored; surplus enemies anywhere on their half."""
     key_x, key_y, key_more = jax.random.split(key, 3)
     x = jax.random.uniform(key_x, (agents,)) * (CENTRE - 1)
     y = jax.random.uniform(key_y, (agents,)) * MAP
@@ -71,30 +71,32 @@ def reflect(agents: int, enemies: int, key: Key[Array, ""]) -> Float[Array, "2 u
 
 def surround(agents: int, enemies: int, key: Key[Array, ""]) -> Float[Array, "2 u"]:
     """Agents in the centre, enemies in one to four groups, each somewhere on its own diagonal."""
-    key_groups, key_member, key_place, key_diagonal = jax.random.split(key, 4)
+    key_groups, key_member, key_inward, key_diagonal = jax.random.split(key, 4)
     groups = jax.random.randint(key_groups, (), 1, 5)
     member = jnp.sort(jax.random.randint(key_member, (enemies,), 0, groups))
-    inward = jax.random.uniform(key_place, (4,))[member]
+    inward = jax.random.uniform(key_inward, (4,))[member]
     diagonal = jax.random.permutation(key_diagonal, 4)[member]
     out = CENTRE + (BUFFER - CENTRE) * inward  # from the corner to the buffer around the centre
     rank = jnp.sum((member[:, None] == member) & np.tri(enemies, k=-1, dtype=bool), axis=1)
-    place = jnp.concatenate([jnp.arange(agents), rank])
-    turn, reach = place * GOLDEN, SPACING * jnp.sqrt(place.astype(jnp.float32))
+    number = jnp.concatenate([jnp.arange(agents), rank])  # in the group
+    turn, reach = number * GOLDEN, SPACING * jnp.sqrt(number.astype(jnp.float32))
     x = jnp.concatenate([jnp.full(agents, CENTRE), CENTRE + jnp.where(diagonal >= 2, out, -out)])
     y = jnp.concatenate([jnp.full(agents, CENTRE), CENTRE + jnp.where((diagonal == 1) | (diagonal == 2), out, -out)])
     return jnp.stack([x + reach * jnp.cos(turn), y + reach * jnp.sin(turn)])
 
 
-def _room(race: Race, kind: Int[Array, " u"], x: Float[Array, " u"], y: Float[Array, " u"], agents: int, mirror: bool):
-    """Part bodies that overlap, as the game does when it creates units."""
+def _push_apart(
+    race: Race, kind: Int[Array, " u"], x: Float[Array, " u"], y: Float[Array, " u"], agents: int, mirror: bool
+):
+    """Push overlapping bodies apart, as the game does when it creates units."""
     look = traits(race, kind, agents, mirror)
-    everybody, nobody = jnp.ones(kind.shape, bool), jnp.zeros(kind.shape, bool)
+    alive, walking = jnp.ones(kind.shape, bool), jnp.zeros(kind.shape, bool)
 
-    def once(place: tuple[Array, Array], _: None):
-        return settle(*place, everybody, nobody, look), None
+    def once(position: tuple[Array, Array], _: None):
+        return settle(*position, alive, walking, look), None
 
-    place, _ = jax.lax.scan(once, (x, y), None, length=ROUNDS)
-    return place
+    position, _ = jax.lax.scan(once, (x, y), None, length=ROUNDS)
+    return position
 
 
 def _in_order(race: Race, kind: Int[Array, " n"], x: Float[Array, " n"], y: Float[Array, " n"]):

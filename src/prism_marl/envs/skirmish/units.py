@@ -1,10 +1,10 @@
 """The nine unit types of the battles, one row each, as StarCraft II's data files state them.
 
-Numbers are per "normal" game second of 16 loops. Health, shields, armor, speed, radius, sight, attributes and
-regeneration come from the unit data inside SMAC's map ``32x32_flat``; weapons and what differs for the enemy's stock
-units from the API dump of sc2-techtree; splash shapes and healing from smaclite; that healing does not add up and that
-a baneling bursts however it dies from the players' wikis. ``range``, ``sight`` and ``state_cooldown`` are also the
-numbers by which SMACv2's code masks and scales.
+Numbers are per "normal" game second of 16 loops. Sources: health, shields, armor, speed, radius, sight, attributes and
+regeneration are from the unit data in SMAC's map ``32x32_flat``; weapons and the differences of the enemy's stock units
+from the API dump of sc2-techtree; splash shapes and healing from smaclite; that healing does not add up, and that a
+baneling bursts however it dies, from the players' wikis. SMACv2's code masks and scales by ``range``, ``sight`` and
+``state_cooldown``.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ SUBSTEPS = 8  # loops in one step of the environment
 MAP = 32.0  # side of the square map
 
 JITTER = (-1, 0, 1, 2)  # loops by which a weapon's cooldown varies from shot to shot
-LEAST_DAMAGE = 0.5  # armor never takes more than this leaves
-SHIELD_WAIT = 10.0  # seconds without damage until shields come back
+LEAST_DAMAGE = 0.5  # of a hit, whatever the armor
+SHIELD_WAIT = 10.0  # seconds without damage until shields recover
 SHIELD_RATE = 2.0  # shield points per second
-LINE_LENGTH, LINE_WIDTH = 2.8, 0.3  # what a colossus burns, across its aim
+LINE_LENGTH, LINE_WIDTH = 2.8, 0.3  # area of a colossus' attack, across its aim
 BURST_RADIUS = 2.2  # of a baneling
 HEAL_RATE, HEAL_PER_ENERGY = 9.0, 3.0  # health points per second, and for one point of energy
 ENERGY_START, ENERGY_MOST, ENERGY_RATE = 50.0, 200.0, 0.5625
@@ -50,11 +50,11 @@ class Unit:
     shot: Shot = "single"
     flies: bool = False
     hits_air: bool = False
-    enemy_health: float | None = None  # where the enemy's stock unit differs
+    enemy_health: float | None = None  # if the enemy's stock unit differs
     enemy_speed: float | None = None
 
     def as_enemy(self) -> "Unit":
-        """The same type in the hands of the enemy, who does not play SMAC's customised copies."""
+        """The same type as the enemy has it: StarCraft's stock unit instead of SMAC's customised copy."""
         return replace(self, health=self.enemy_health or self.health, speed=self.enemy_speed or self.speed)
 
 
@@ -84,7 +84,7 @@ class Race:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Place of each type in the order of StarCraft's unit ids, which is alphabetical: agents are sorted by it."""
+        """Rank of each type in the order of StarCraft's unit ids, which is alphabetical; agents are sorted by it."""
         names = sorted(unit.name for unit in self.units)
         return tuple(names.index(unit.name) for unit in self.units)
 
@@ -93,7 +93,7 @@ class Race:
         return any(unit.shield for unit in self.units)
 
     def fights_with(self, shot: Shot) -> bool:
-        """Whether any type has this kind of attack; rules that nobody needs are not compiled."""
+        """Whether any type has this kind of attack; rules that no type needs are not compiled."""
         return any(unit.shot == shot for unit in self.units)
 
 

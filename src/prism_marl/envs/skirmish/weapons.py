@@ -1,4 +1,4 @@
-"""Who hits whom and what that costs: shots, lines of fire, bursts, shields, armor and healing."""
+"""Attacks and their effects: shots, lines of fire, bursts, shields, armor and healing."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,7 @@ from prism_marl.envs.skirmish.units import (
 
 
 def line(between: Pairs, aim: Bool[Array, "u u"], traits: Traits) -> Bool[Array, "u u"]:
-    """Opponents whose bodies touch the line that a colossus burns: through its target, across its aim."""
+    """Opponents whose bodies touch the line of fire of a colossus: through its target, across its aim."""
     tx, ty = (jnp.sum(jnp.where(aim, part, 0.0), axis=1)[:, None] for part in (between.dx, between.dy))
     length = jnp.maximum(jnp.sqrt(tx**2 + ty**2), 1e-6)
     ox, oy = between.dx - tx, between.dy - ty
@@ -29,7 +29,7 @@ def line(between: Pairs, aim: Bool[Array, "u u"], traits: Traits) -> Bool[Array,
 
 
 def burst(between: Pairs, bursting: Bool[Array, " u"], traits: Traits) -> Bool[Array, "u u"]:
-    """Opponents whose bodies a bursting baneling reaches."""
+    """Opponents whose bodies are in reach of a bursting baneling."""
     return bursting[:, None] & (between.distance - traits.radius[None, :] <= BURST_RADIUS) & (traits.damage > 0)
 
 
@@ -38,8 +38,8 @@ def harm(
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
     """Health and shields after these attacks, which all happen at once.
 
-    Shields take whole hits without armor; what breaks through loses the armor, once for each hit. The order in which
-    attackers come matters only for the hit that empties the shields: it is their index.
+    Shields take whole hits, and armor does not reduce these; it reduces the rest of each hit that goes through to the
+    health. Attackers come in the order of their index, which matters only for the hit that empties the shields.
     """
     if not shielded:
         return health - jnp.sum(jnp.where(struck, traits.through, 0.0), axis=0), shield
@@ -58,7 +58,8 @@ def harm(
 def mend(
     reached: Bool[Array, "u u"], health: Float[Array, " u"], energy: Float[Array, " u"], traits: Traits
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """Health and energy after one loop of healing. Only the first medivac in reach heals a unit: it does not add up."""
+    """Health and energy after one loop of healing. Only the first medivac in reach heals a unit; healing does not add
+    up."""
     able = reached & traits.heals & (health > 0)[None, :] & (energy > 0)[:, None]
     first = able & (jnp.argmax(able, axis=0)[None, :] == np.arange(health.size)[:, None])
     missing = jnp.maximum(traits.health - health, 0.0)

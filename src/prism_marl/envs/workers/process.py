@@ -1,4 +1,7 @@
-"""A process that plays games at the other end of a channel: started, asked, ended, and gone when its parent is."""
+"""A process that runs environments and is connected by a channel: how it is started, asked and killed.
+
+It exits when its parent exits, also when the parent is killed.
+"""
 
 import contextlib
 import os
@@ -13,52 +16,52 @@ import numpy as np
 
 from prism_marl.envs.workers.channel import Channel, unpack
 
-CHECK = 2.0  # seconds between two looks at whether the parent is still there
+PARENT_CHECK = 2.0  # seconds between two checks that the parent is alive
 TRIES = 3  # to start an episode
-LOST_IN_A_ROW = 10  # episodes of one game; then nobody believes in the next
+LOST_IN_A_ROW = 10  # lost episodes of one environment after which the run stops
 
 
 Answer = tuple[Any, dict[str, np.ndarray]]
 
 
-class GameLostError(Exception):
-    """The game is gone or does not answer."""
+class EnvLostError(Exception):
+    """The process of an environment died or does not answer, or the environment raised an exception."""
 
 
-class Child:
-    """``python -m MODULE WORDS... READING WRITING``, the last two being open pipes."""
+class WorkerProcess:
+    """``python -m MODULE ARGUMENTS... READ WRITE``; the last two are the file descriptors of its channel."""
 
-    def __init__(self, module: str, *words: str):
-        inward, outward = os.pipe(), os.pipe()
-        theirs = (outward[0], inward[1])
+    def __init__(self, module: str, *arguments: str):
+        to_parent, to_worker = os.pipe(), os.pipe()
+        of_worker = (to_worker[0], to_parent[1])
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *words, *map(str, theirs)],
-                pass_fds=theirs,
+                [sys.executable, "-P", "-m", module, *arguments, *map(str, of_worker)],
+                pass_fds=of_worker,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us alone
-                # it plays what we would play, and leaves our accelerator alone
+                start_new_session=True,  # Ctrl-C reaches only the parent
+                # the worker finds the same modules as its parent, and does not use the parent's accelerator
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"},
             )
         except OSError:  # no memory, or too many processes
-            for end in (*inward, *outward):
-                os.close(end)
+            for descriptor in (*to_parent, *to_worker):
+                os.close(descriptor)
             raise
-        for end in theirs:
-            os.close(end)
-        self.channel = Channel(inward[0], outward[1])
+        for descriptor in of_worker:
+            os.close(descriptor)
+        self.channel = Channel(to_parent[0], to_worker[1])
 
     def answer(self, seconds: float) -> Answer:
-        """The next message; ``GameLostError`` if it does not come in time, or nobody is there to send it."""
+        """Returns the next message. Raises ``EnvLostError`` after ``seconds``, or if the process is dead."""
         try:
             return unpack(self.channel.receive(seconds))
         except TimeoutError:
-            raise GameLostError(f"no answer in {seconds:g} seconds") from None
+            raise EnvLostError(f"no answer in {seconds:g} seconds") from None
         except (EOFError, OSError):
-            raise GameLostError("its process died") from None
+            raise EnvLostError("its process died") from None
 
-    def end(self) -> None:
-        """End the process, and all that it has started."""
+    def kill(self) -> None:
+        """Kill the process and all processes that it has started."""
         self.channel.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -66,14 +69,16 @@ class Child:
 
 
 def parent_channel() -> tuple[list[str], Channel]:
-    """The words that such a process was started with, and its end of the channel. A game that hangs would outlive
-    whoever started it, so the process leaves with its parent."""
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    *words, reading, writing = sys.argv[1:]
-    return words, Channel(int(reading), int(writing))
+    """In the worker process: its arguments and its end of the channel.
+
+    A thread exits the process when the parent is gone, because an environment that hangs would never notice.
+    """
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    *arguments, read, write = sys.argv[1:]
+    return arguments, Channel(int(read), int(write))
 
 
-def _leave_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(CHECK)
+        time.sleep(PARENT_CHECK)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""What runs the experiments of a sweep. A new one is a class with ``run`` and a line in ``EXECUTORS``."""
+"""Executors run the experiments of a sweep. A new one is a class with ``run`` and a line in ``EXECUTORS``."""
 
 import importlib
 import inspect
@@ -7,7 +7,7 @@ from typing import Any
 from prism_marl.errors import UserError, nearest
 from prism_marl.sweeps.executors.base import Event, Executor, Job
 
-# Named, not imported: Ray takes a second to load and is not always there.
+# Names instead of imports, because Ray takes a second to load and may not be installed.
 EXECUTORS: dict[str, str | type[Executor]] = {
     "local": "prism_marl.sweeps.executors.local:Local",
     "ray": "prism_marl.sweeps.executors.ray_cluster:Ray",
@@ -17,7 +17,7 @@ __all__ = ["EXECUTORS", "Event", "Executor", "Job", "make_executor"]
 
 
 def make_executor(name: str, **settings: Any) -> Executor:
-    """An executor by its name; settings that are None keep their defaults."""
+    """The executor of this name; settings that are None keep their defaults."""
     if name not in EXECUTORS:
         raise UserError(f"executor: there is no '{name}'; {nearest(name, EXECUTORS)}")
     found = EXECUTORS[name]

@@ -1,6 +1,6 @@
-"""What an executor gets, what it tells, and how a job is done inside a worker.
+"""The protocol of executors, their jobs and events, and how a worker does a job.
 
-A job travels to its worker as JSON and so does its result; nothing is pickled.
+A job is sent to its worker as JSON, and its result is returned as JSON; nothing is pickled.
 """
 
 import json
@@ -15,20 +15,20 @@ from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.plugins import load_file
 
 State = Literal["running", "waiting", "finished", "failed"]
-LOG = "log.txt"  # in the run folder: what a worker said, and the traceback of an unexpected error
+LOG = "log.txt"  # in the run folder: the output of a worker, and the traceback of an unexpected error
 
 
 @dataclass(frozen=True)
 class Job:
-    """One experiment and where it goes."""
+    """One experiment and its run folder."""
 
     experiment: Experiment
     folder: Path
     sinks: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()  # Python files of the user's, executed first: they may register methods and tasks
+    files: tuple[Path, ...] = ()  # the user's Python files, executed first: they may register methods and tasks
 
     def to_json(self) -> str:
-        """One line."""
+        """The job as one line."""
         return json.dumps(
             {
                 "experiment": self.experiment.to_json(),
@@ -40,7 +40,7 @@ class Job:
 
     @staticmethod
     def from_json(text: str) -> "Job":
-        """Rebuilt in the worker; the user's files are executed on the way, since the experiment may need them."""
+        """The inverse of ``to_json``, for the worker. Executes the user's files, which the experiment may need."""
         data = json.loads(text)
         files = tuple(Path(file) for file in data["files"])
         for file in files:
@@ -51,26 +51,26 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    """A change in the life of a job."""
+    """A job has changed its state."""
 
     job: Job
     state: State
-    error: str = ""  # of a failed one, in one line
+    error: str = ""  # of a failed job, in one line
 
 
 class Executor(Protocol):
     """Runs jobs somewhere, several at a time."""
 
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
-        """Tell of each job when it starts and when it ends; one that fails stops nobody else. Closed or interrupted,
-        the generator stops its workers, which save what they have."""
+        """Yield an event when a job starts and when it ends; a job that fails does not stop the others. If the
+        generator is closed or interrupted, it stops its workers, which save a checkpoint."""
         ...
 
 
 def do_job(text: str) -> str:
-    """Train one experiment in this process. Returns its error in one line, empty when it finished.
+    """Train one experiment in this process. Returns its error in one line, or an empty text when it has finished.
 
-    A wish to stop (Ctrl-C, SIGTERM) is no failure of the experiment: it comes out as ``KeyboardInterrupt``.
+    Raises ``KeyboardInterrupt`` if it was asked to stop (Ctrl-C, SIGTERM), which is not an error of the experiment.
     """
     from prism_marl.runs.machine import configure_jax
     from prism_marl.runs.progress import ProgressFile
@@ -94,7 +94,7 @@ def do_job(text: str) -> str:
 
 
 def unexpected(folder: Path, error: BaseException) -> str:
-    """One line about an error that is not the user's; the rest goes to the log of the run."""
+    """One line about an error that is not a ``UserError``; the traceback goes to the log of the run."""
     text = "".join(traceback.format_exception(error))
     try:
         with (folder / LOG).open("a", encoding="utf-8") as log:
@@ -105,5 +105,5 @@ def unexpected(folder: Path, error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text that came from outside, fit for a line of a table."""
+    """Text from another program as one printable line."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

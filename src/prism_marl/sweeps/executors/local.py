@@ -1,7 +1,7 @@
 """Experiments as processes of this machine: one for each GPU, or one for each group of cores.
 
-A worker is told its experiment and its share of the machine on its standard input, which stays open: when it closes,
-because the sweep was stopped or has died, the worker saves and ends. So no worker outlives its sweep.
+A worker reads its job and its cores from its standard input, which stays open. When it closes, because the sweep was
+stopped or has died, the worker saves a checkpoint and ends. So no worker outlives its sweep.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from prism_marl.sweeps.executors.base import LOG, Event, Job, one_line
 
 WORKER = [sys.executable, "-m", "prism_marl.sweeps.executors.worker"]
 CORES_EACH = 2  # programs of the paper's size gain little from more
-MEMORY = 0.9  # share of a GPU's memory for all its workers together
+MEMORY = 0.9  # of a GPU, for all its workers together
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Slot:
     """A worker's share of the machine."""
 
     cores: tuple[int, ...] = ()  # empty: all
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()  # variables of the process
 
 
 @dataclass
@@ -42,28 +42,28 @@ class Worker:
     process: "subprocess.Popen[str]"
 
     def stop(self) -> None:
-        """Ask it to save and end."""
-        with contextlib.suppress(OSError):  # it has gone already
+        """Ask the process to save and end."""
+        with contextlib.suppress(OSError):  # it has ended already
             _pipe(self.process.stdin).close()
 
-    def end(self) -> tuple[str, int]:
-        """Wait for it: its last words and its exit code."""
+    def wait(self) -> tuple[str, int]:
+        """Wait for the process; returns its result and its exit code."""
         with _pipe(self.process.stdout) as output:
-            said = output.read()
+            result = output.read()
         code = self.process.wait()
         self.stop()
-        return said, code
+        return result, code
 
 
 @dataclass(frozen=True)
 class Local:
     """The executor ``local``."""
 
-    jobs: int | None = None  # experiments at a time; None: one for each GPU or each pair of cores
+    jobs: int | None = None  # experiments at the same time; None: one for each GPU or each pair of cores
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
-            raise UserError(f"--jobs: {self.jobs} at a time is not possible; the nearest valid value is 1")
+            raise UserError(f"--jobs: {self.jobs} is not possible; the nearest valid value is 1")
 
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """See ``Executor``."""
@@ -82,19 +82,19 @@ class Local:
 
 
 def slots(number: int | None, wanted: int) -> list[Slot]:
-    """How to share the machine between at most ``number`` workers, of which ``wanted`` have work."""
+    """Divide the machine between at most ``number`` workers for ``wanted`` jobs."""
     gpus, cores = visible_gpus(), core_numbers()
     number = min(number or len(gpus) or max(1, len(cores) // CORES_EACH), max(wanted, 1))
-    # Robots take as many workers for their physics as there are cores, so each run has its own, beside GPUs, too.
+    # Physics starts as many threads or processes as it has cores, so cores are divided even if there are GPUs.
     shares = [tuple(cores[i * len(cores) // number : (i + 1) * len(cores) // number]) for i in range(number)]
     if number > len(cores):
         shares = [()] * number
     if not gpus:
         return [Slot(share) for share in shares]
-    crowd = -(-number // len(gpus))
-    memory = (("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / crowd:.3f}"),) if crowd > 1 else ()
-    places = [(("CUDA_VISIBLE_DEVICES", gpus[i % len(gpus)]), *memory) for i in range(number)]
-    return [Slot(share, place) for share, place in zip(shares, places, strict=True)]
+    per_gpu = -(-number // len(gpus))
+    memory = (("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / per_gpu:.3f}"),) if per_gpu > 1 else ()
+    variables = [(("CUDA_VISIBLE_DEVICES", gpus[i % len(gpus)]), *memory) for i in range(number)]
+    return [Slot(*parts) for parts in zip(shares, variables, strict=True)]
 
 
 def _start(job: Job, slot: Slot) -> Worker:
@@ -106,9 +106,9 @@ def _start(job: Job, slot: Slot) -> Worker:
             stderr=log,
             text=True,
             env=os.environ | dict(slot.environment),
-            start_new_session=True,  # Ctrl-C reaches us alone, and we ask each worker once
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops each worker once
         )
-    with contextlib.suppress(OSError):  # a worker that dies at once is told by its exit code
+    with contextlib.suppress(OSError):  # the exit code reports a worker that dies at once
         stdin = _pipe(process.stdin)
         stdin.write(json.dumps({"cores": slot.cores, "job": job.to_json()}) + "\n")
         stdin.flush()
@@ -116,20 +116,20 @@ def _start(job: Job, slot: Slot) -> Worker:
 
 
 def _wait(running: list[Worker]) -> list[Worker]:
-    """Until a worker ends: its standard output closes then, however it went."""
+    """Wait until a worker ends, which closes its standard output; returns the workers that have ended."""
     outputs = {_pipe(worker.process.stdout): worker for worker in running}
     ready, _, _ = select.select(outputs, [], [])
     return [outputs[output] for output in ready]
 
 
 def _ended(worker: Worker) -> Event:
-    (said, code), log = worker.end(), worker.job.folder / LOG
+    (result, code), log = worker.wait(), worker.job.folder / LOG
     with contextlib.suppress(OSError):
         if not log.stat().st_size:
             log.unlink()
     if code == 0:
         try:
-            error = json.loads(said)["error"]
+            error = json.loads(result)["error"]
         except (ValueError, KeyError, TypeError):
             error = "the worker ended without a result"
         return Event(worker.job, "failed" if error else "finished", one_line(error))
@@ -138,12 +138,12 @@ def _ended(worker: Worker) -> Event:
 
 
 def _stop(running: list[Worker]) -> None:
-    """All workers save and end; whoever interrupts this as well ends them without saving."""
+    """Stop all workers, which save a checkpoint; a second Ctrl-C kills them without saving."""
     for worker in running:
         worker.stop()
     try:
         for worker in running:
-            worker.end()
+            worker.wait()
     except KeyboardInterrupt:
         for worker in running:
             worker.process.kill()

@@ -1,8 +1,8 @@
-"""Experiments as tasks of a Ray cluster: an existing one, or one of this machine that ends with the sweep.
+"""Experiments as tasks of a Ray cluster: an existing one, or one on this machine that ends with the sweep.
 
 Runs folder and user files must be on a file system that all machines share. A task whose worker dies (killed, machine
-lost, out of memory) is started again elsewhere and continues from its last checkpoint: the dead worker's lock on the
-folder has gone with it.
+lost, out of memory) is started again elsewhere and continues from its last checkpoint; the dead worker's lock on the
+folder no longer exists.
 """
 
 import math
@@ -17,22 +17,22 @@ from prism_marl.errors import UserError
 from prism_marl.runs.progress import read_progress
 from prism_marl.sweeps.executors.base import Event, Job, do_job, one_line
 
-RETRIES = 3  # of a task whose worker died; an experiment that fails by itself is not tried again
+RETRIES = 3  # of a task whose worker died; an experiment that ends with an error is not tried again
 POLL_SECONDS = 0.5
 SAVING_SECONDS = 120  # how long workers may take to save when a sweep is stopped
-STORE = 100 * 2**20  # bytes of the object store of a cluster of our own: only short texts travel
+STORE = 100 * 2**20  # bytes of the object store of a cluster that we start; only short texts are sent
 
 
 @dataclass(frozen=True)
 class Ray:
     """The executor ``ray``."""
 
-    address: str | None = None  # of a cluster that runs already, ``auto`` for the one of this machine; None: start one
-    cpus: int = 1  # cores that one experiment takes
-    gpus: float | None = None  # GPUs that one experiment takes; None: 1 where the cluster has any
+    address: str | None = None  # of a running cluster, ``auto`` for the one on this machine; None: start one
+    cpus: int = 1  # cores of one experiment
+    gpus: float | None = None  # GPUs of one experiment; None: 1 if the cluster has any
 
     def __post_init__(self) -> None:
-        if self.address:  # Ray reads this when it is imported, waits 40 s for an answer, and would ask twenty times
+        if self.address:  # else Ray, which reads this when imported, tries twenty times and waits 40 s each time
             os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
         _ray()
         for name, number, least in (("cpus", self.cpus, 1), ("gpus", self.gpus or 0, 0)):
@@ -67,16 +67,16 @@ class Ray:
             _stop(ray, list(waiting))
 
     def _resources(self, ray: Any) -> dict[str, float]:
-        there = ray.cluster_resources()
-        wanted = {"CPU": self.cpus, "GPU": min(1, there.get("GPU", 0)) if self.gpus is None else self.gpus}
+        present = ray.cluster_resources()
+        wanted = {"CPU": self.cpus, "GPU": min(1, present.get("GPU", 0)) if self.gpus is None else self.gpus}
         for name, number in wanted.items():
-            if self.address is None and number > there.get(name, 0):  # other clusters may still grow
-                raise UserError(f"--{name.lower()}s: {number:g} are asked for, this machine has {there.get(name, 0):g}")
+            if self.address is None and number > present.get(name, 0):  # other clusters may still grow
+                raise UserError(f"--{name.lower()}s: this machine has {present.get(name, 0):g}, not {number:g}")
         return {"num_cpus": wanted["CPU"], "num_gpus": wanted["GPU"]}
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of ours reports to nobody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start sends no statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -89,7 +89,7 @@ def _connect(ray: Any, address: str | None) -> None:
     quiet = {"include_dashboard": False, "object_store_memory": STORE} if address is None else {}
     try:
         with warnings.catch_warnings():
-            # JAX warns of forks once it is in use. Ray's servers fork only to become another program at once.
+            # JAX warns of forks when it is in use. They are safe here: Ray's forks start another program at once.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             ray.init(address=address or "local", log_to_driver=False, logging_level="error", **quiet)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
@@ -98,8 +98,8 @@ def _connect(ray: Any, address: str | None) -> None:
 
 
 def _has_begun(job: Job, since: float) -> bool:
-    told = read_progress(job.folder)
-    return told is not None and told.time >= since
+    progress = read_progress(job.folder)
+    return progress is not None and progress.time >= since
 
 
 def _ended(ray: Any, ref: Any, job: Job) -> Event:
@@ -112,7 +112,7 @@ def _ended(ray: Any, ref: Any, job: Job) -> Event:
 
 
 def _stop(ray: Any, refs: list[Any]) -> None:
-    """Tasks are asked to save and end; those that have not begun never will."""
+    """Ask running tasks to save and end, and cancel the others."""
     for ref in refs:
         ray.cancel(ref)
     if refs:

@@ -1,4 +1,5 @@
-"""The process that ``local`` starts for one experiment: a job comes on standard input, its error goes to output."""
+"""The process that ``local`` starts for one experiment: it reads a job from standard input and writes its error to
+standard output."""
 
 import json
 import os
@@ -10,15 +11,15 @@ from prism_marl.sweeps.executors.base import do_job
 
 
 def main() -> int:
-    """Returns 0 when the result was told, 130 when the run was stopped and has saved."""
-    told = json.loads(_line())
-    result = os.fdopen(os.dup(1), "w")  # what environments print goes to the log and never mixes with the result
+    """Returns 0 when the result was written, 130 when the run was stopped and has saved."""
+    order = json.loads(_line())
+    result = os.fdopen(os.dup(1), "w")  # so that the output of environments goes to the log, not into the result
     os.dup2(2, 1)
-    if told["cores"] and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, told["cores"])
-    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
+    if order["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, order["cores"])
+    threading.Thread(target=_stop_with_sweep, daemon=True).start()
     try:
-        error = do_job(told["job"])
+        error = do_job(order["job"])
     except KeyboardInterrupt:
         return 130
     with result:
@@ -27,17 +28,17 @@ def main() -> int:
 
 
 def _line() -> bytes:
-    """Read without a buffer, so that the thread below can go on where this ends."""
+    """The first line, read without a buffer, so that the thread below can read the rest."""
     found = bytearray()
     while not found.endswith(b"\n"):
         part = os.read(0, 65536)
         if not part:
-            raise SystemExit("the sweep has gone")
+            raise SystemExit("the sweep has ended")
         found += part
     return bytes(found)
 
 
-def _end_with_the_sweep() -> None:
+def _stop_with_sweep() -> None:
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)  # the runner saves and stops

@@ -1,4 +1,4 @@
-"""Games in processes of their own: real ones that end their process, sleep for ever, or raise in a step."""
+"""Environments in worker processes: real ones that exit their process, sleep for ever, or raise in a step."""
 
 import json
 import os
@@ -28,7 +28,7 @@ import os, time
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from pettingzoo import ParallelEnv
-from prism_marl.envs.scene import Scene
+from prism_marl.scene import Scene
 
 class Game(ParallelEnv):
     """The first agent's action may end the process, sleep for ever or raise; with ``fate``, so may the seed."""
@@ -83,12 +83,12 @@ def game(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "fragile_game.py").write_text(GAME)
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
-    monkeypatch.setattr(pool, "usable_cores", lambda: 1)  # all in one room
+    monkeypatch.setattr(pool, "usable_cores", lambda: 1)  # all in one worker
 
 
-def seats(number: int, task: str = "pettingzoo/fragile_game", patience: float = 60.0) -> list[RemoteEnv]:
-    rooms = WorkerPool(task, envs.describe(task), patience)
-    return [rooms.seat() for _ in range(number)]
+def remote_envs(number: int, task: str = "pettingzoo/fragile_game", patience: float = 60.0) -> list[RemoteEnv]:
+    workers = WorkerPool(task, envs.describe(task), patience)
+    return [workers.make_env() for _ in range(number)]
 
 
 def play(hosts: list[Any], actions: list[int]) -> list[Any]:
@@ -124,8 +124,8 @@ def test_messages_come_as_they_were_sent_however_long_and_however_many():
 
 
 def test_who_is_lost_loses_an_episode_and_the_others_lose_nothing():
-    """Deaths, hangs and exceptions of one game; its neighbours in the room go on as if they had been alone."""
-    hosts, alone = seats(3, patience=1.5), [envs.make_host("pettingzoo/fragile_game") for _ in range(3)]
+    """Deaths, hangs and exceptions of one game; the others in its worker go on as if they had been alone."""
+    hosts, alone = remote_envs(3, patience=1.5), [envs.make_host("pettingzoo/fragile_game") for _ in range(3)]
     for place in range(3):
         same(hosts[place].reset(place + 5), alone[place].reset(place + 5))
     for lost, disaster in ((1, DIE), (0, HANG), (2, RAISE)):
@@ -145,21 +145,21 @@ def test_who_is_lost_loses_an_episode_and_the_others_lose_nothing():
     assert [host.dropped for host in hosts] == [1, 1, 1]
     drawing = hosts[0].scene()
     assert drawing is not None and drawing.caption.startswith("step ")
-    process = hosts[0]._room._child.process
-    assert process is not None and process.poll() is None
+    started = hosts[0]._worker._process
+    assert started is not None and started.process.poll() is None
     for host in hosts:
         host.close()
-    assert process.poll() is not None
+    assert started.process.poll() is not None
 
 
 def test_a_game_that_never_starts_or_is_always_lost_is_one_sentence(monkeypatch):
     monkeypatch.setattr(pool, "LOST_IN_A_ROW", 2)
-    (broken,) = seats(1, "pettingzoo/fragile_game?broken=true")
+    (broken,) = remote_envs(1, "pettingzoo/fragile_game?broken=true")
     with pytest.raises(UserError, match=r"could not start an episode in 3 tries \(its process died\)") as error:
         broken.reset(1)
     assert error.value.code == 1
     broken.close()
-    (host,) = seats(1)
+    (host,) = remote_envs(1)
     with pytest.raises(UserError, match=r"lost 2 episodes in a row \(RuntimeError: no more\)"):
         for seed in range(3):
             host.reset(seed)
@@ -204,22 +204,22 @@ def test_a_run_goes_on_without_the_lost_episodes_and_says_how_many(tmp_path: Pat
     assert f"{lost} episodes were dropped" in " ".join(load.load_run(folder).notes)
 
 
-def test_a_room_does_not_outlive_its_owner(tmp_path: Path):
-    """Killed with a game that hangs, nobody is left to end it."""
+def test_a_worker_does_not_outlive_its_parent(tmp_path: Path):
+    """Also when the parent is killed while an environment hangs."""
     program = (
         "import time, numpy as np; from prism_marl import envs\n"
         "host = envs.host_builder('pettingzoo/fragile_game', 60.0)(); host.reset(1)\n"
         "host.begin_step(np.array([2, 0])); time.sleep(0.5)  # by then it hangs\n"
-        "print(host._room._child.process.pid, flush=True); time.sleep(60)\n"
+        "print(host._worker._process.process.pid, flush=True); time.sleep(60)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)
     assert owner.stdout is not None
-    room = int(owner.stdout.readline())
+    worker = int(owner.stdout.readline())
     owner.kill()
     owner.wait()
     owner.stdout.close()
     until = time.monotonic() + 30
-    while Path(f"/proc/{room}/cmdline").exists() and Path(f"/proc/{room}/cmdline").read_bytes():
+    while Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes():
         assert time.monotonic() < until
         time.sleep(0.1)

@@ -19,12 +19,12 @@ LETTERS = {
     "baneling": "B",
 }
 BAR, THIN = 0.22, 0.07  # thickness
-SMALLEST = 0.9  # width of a body: the letter must be legible
-TOUCH = 0.5  # who has to come closer than this has no range worth a circle
+SMALLEST = 0.9  # width of a body, so that its letter is legible
+TOUCH = 0.5  # a range smaller than this is not drawn
 
 
-def draw(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
-    """One moment; north is up. A thin line runs to whom a unit attacks or heals, a circle shows an agent's range."""
+def battle_scene(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
+    """The battle; north is up. A thin line goes to the unit's target, a circle shows an agent's range."""
     plain: Any = (leaf.tolist() for leaf in state)
     s: Any = State(*plain)
     n = len(s.last_action)
@@ -60,7 +60,7 @@ def draw(race: Race, state: State, mirror: bool, horizon: int) -> Scene:
 
 
 def _bar(x: float, y: float, size: float, share: float, colour: int) -> list[Shape]:
-    """What is left in colour on grey, along an edge of the body: bodies keep apart, so it hides nobody else."""
+    """The share that is left, in colour on grey, inside the edge of the body, so that it hides no other unit."""
     full = size - BAR  # the ends are round
     lengths = ((NOBODY, full), (colour, full * min(max(share, 0.0), 1.0)))
     return [Shape("bar", x - full / 2, y, BAR, paint, glyph="", dx=length) for paint, length in lengths]
@@ -74,7 +74,7 @@ def _legend(race: Race) -> str:
 
 
 def _reaches(race: Race, index: int, s: Any) -> bool:
-    """Whether the target is in range, from edge to edge, for a ring around those who fight."""
+    """Whether the target is in range, from edge to edge; such units have a ring."""
     target = s.target[index]
     unit, other = race.units[s.kind[index]], race.units[s.kind[target]]  # both sides have the same bodies and weapons
     apart = math.hypot(s.x[target] - s.x[index], s.y[target] - s.y[index])
