@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl import envs
 from prism_marl.experiment.presets import preset
+from prism_marl.runs.runner import make_trainer
 from prism_marl.training.trainer import Trainer
 
 # Other tests are compiled fast and run slowly (conftest.py); here a program runs long enough to be worth compiling.
@@ -31,7 +31,7 @@ def distances(**settings) -> list[float]:
     """Mask distance of teams on roles/4 before training and at each of ``STEPS``."""
     experiment = preset("roles/4", "prism")
     sharing = replace(experiment.sharing, ties="apart", **settings)
-    trainer = Trainer(experiment.changed(sharing=sharing, run=replace(experiment.run, seeds=2)), envs.make("roles/4"))
+    trainer = make_trainer(experiment.changed(sharing=sharing, run=replace(experiment.run, seeds=2)))
     state = jax.jit(trainer.init)()
     advance = jax.jit(lambda state, goal: trainer.advance(state, goal, learn=True), donate_argnums=0)
     advance = advance.lower(state, jnp.int32(0)).compile(OPTIMISED)
