@@ -22,7 +22,7 @@ def kept_runs() -> Kept:
     """Runs by the folder below docs/rows that holds them: one setting each."""
     settings: Kept = {}
     for folder in find_runs(DOCS / "rows"):
-        if "explored" not in folder.parts:  # stopped early, told apart on the page
+        if "explored" not in folder.parts:  # stopped early or of one seed, told apart on the page
             settings.setdefault(str(folder.parent.relative_to(DOCS / "rows")), []).append(load_run(folder))
     return settings
 

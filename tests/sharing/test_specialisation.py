@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from prism_marl.experiment.presets import preset
-from prism_marl.training.build import make_trainer
+from prism_marl.runs.runner import make_trainer
 from prism_marl.training.trainer import Trainer
 
 # Other tests are compiled fast and run slowly (conftest.py); here a program runs long enough to be worth compiling.

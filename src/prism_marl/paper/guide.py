@@ -36,9 +36,9 @@ Ray cluster.
 * SMACv2's maps run as `skirmish/`: same units, observations, actions and rewards, other dynamics. With `--real` they
   run in StarCraft II, where it and the package smacv2 are installed. Robots need the extra `mujoco`.
 * Settings are the presets (`prism-marl list`, `table-settings`). On LBF the default has other values than the paper's
-  table, with which nobody learns the game ([results](results.md)); `train --preset table` is the table. All critics of
-  robots have LayerNorm. At scale `smoke` and `laptop`, exploration and random play before clustering never take more
-  than a third of the steps; `smoke` also has small batches.
+  table, with which no method ends above 0.2 ([results](results.md)); `train --preset table` is the table. All critics
+  of robots have LayerNorm. At scale `smoke` and `laptop`, exploration and random play before clustering never take
+  more than a third of the steps; `smoke` also has small batches.
 * SePS and AdaPS play 50,000 (LBF), 100,000 (battles) or 200,000 (robots) random steps before they learn: 2% of the
   paper's steps, and up to a third at the smaller scales.
 
