@@ -12,13 +12,13 @@ def run(argv: list[str]) -> int:
     """Train, or continue what was interrupted."""
     parser = Arguments(
         "train",
-        "Train a team. Defaults are the paper's for the task; every field can be set as --group.field VALUE. "
+        "Train a team. Defaults are the task's preset; every field can be set as --group.field VALUE. "
         "An existing folder is continued.",
     )
     parser.add_argument("task", help="for example lbf/10x10-3p-3f; see `prism-marl list`")
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
     parser.add_argument("--learner", help=f"{', '.join(LEARNERS)} (default: the one of the task's benchmark)")
-    parser.add_argument("--preset", default="paper", help="paper, or another of `prism-marl list` (default: paper)")
+    parser.add_argument("--preset", default="default", help="one of `prism-marl list` (default: default)")
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, help="run folder (default: runs/TASK/METHOD-HASH)")
     parser.add_argument("--sinks", help=SINKS_HELP)

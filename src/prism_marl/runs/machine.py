@@ -105,13 +105,17 @@ def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | 
     """
     if deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
-    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if tf32 else "highest")
+    jax.config.update("jax_default_matmul_precision", _precision_setting(tf32=tf32))
     folder = os.environ.get("PRISM_MARL_CACHE", _own_cache())
     if not folder:
         return None
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     return None if "://" in folder else Path(folder)  # a cloud bucket, which only JAX itself can use
+
+
+def _precision_setting(*, tf32: bool) -> str:
+    return "tensorfloat32" if tf32 else "highest"
 
 
 @contextlib.contextmanager
@@ -121,9 +125,11 @@ def jax_settings(*, deterministic: bool = False, tf32: bool = False) -> Iterator
         *("jax_default_matmul_precision", "jax_compilation_cache_dir"),
         "jax_persistent_cache_min_compile_time_secs",
     )
-    before = {name: getattr(jax.config, name) for name in names}
+    before = {name: jax.config.values[name] for name in names}  # not what a caller's ``with`` says for now
     try:
-        yield configure_jax(deterministic=deterministic, tf32=tf32)
+        cache = configure_jax(deterministic=deterministic, tf32=tf32)
+        with jax.default_matmul_precision(_precision_setting(tf32=tf32)):  # or a caller's ``with`` would win
+            yield cache
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
