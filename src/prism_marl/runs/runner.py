@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from prism_marl.errors import UserError
+from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint
@@ -46,6 +47,7 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
     """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder. ``cache`` is where
     lowered programs are kept for the next start."""
     experiment.validate()
+    check_user_code(experiment)
     trainer = make_trainer(experiment)
     like = _check_memory(trainer)
     with contextlib.closing(trainer), locked(folder), stop_signals() as stop, full_memory_explained():
