@@ -13,11 +13,10 @@ how bad news counts. ``register`` makes it known, here and in
 
 import json
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import jax
 import jax.numpy as jnp
 
 from prism_marl.errors import UserError
@@ -39,7 +38,7 @@ class Hysteretic(ValueSettings):
     label: ClassVar[str] = "Hysteretic"
 
     algorithm: Literal["hysteretic"] = "hysteretic"
-    leniency: float = field(default=0.4)  # weight of an error that says a value was too high; 1 = IQL
+    leniency: float = 0.4  # weight of an error that says a value was too high; 1 = IQL
 
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0):
         del steps  # how long training will take is of no account
@@ -56,15 +55,9 @@ class Hysteretic(ValueSettings):
 class HystereticLearner(IQLLearner):
     """Exploration, targets, replay and the terms of the sharing method: all inherited."""
 
-    def mix(self, networks, values, state):
-        """Values [t, b, a] as they are; ``returns`` below decides what an error weighs."""
-        return values
-
-    def returns(self, episodes, bootstrap):
-        """Targets [t, b, a]. An error e that is negative counts as ``leniency`` * e."""
-        target, own = super().returns(episodes, bootstrap), bootstrap[:-1]
-        error = jax.lax.stop_gradient(target - own)
-        return own + jnp.where(error < 0, self.settings.leniency, 1.0) * error
+    def cost(self, error):
+        """An error is a value minus its target: above 0, the value was too high, which is bad news."""
+        return jnp.where(error > 0, self.settings.leniency, 1.0) * error**2
 
 
 def main() -> float:
