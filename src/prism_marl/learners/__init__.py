@@ -1,6 +1,6 @@
 """Learners. ``LEARNERS`` maps the algorithm name in a config to its settings class; ``register`` adds one."""
 
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from prism_marl.errors import UserError, nearest
 from prism_marl.learners.base import Learner, Settings
@@ -14,7 +14,7 @@ from prism_marl.types import ActionKind
 LEARNERS: dict[str, type[Settings]] = {"qmix": QMix, "vdn": VDN, "iql": IQL, "matd3": MATD3}
 
 
-SettingsClass = TypeVar("SettingsClass", bound=type[Settings])
+SettingsClass = TypeVar("SettingsClass", bound=type[Any])
 
 
 def register(cls: SettingsClass) -> SettingsClass:

@@ -1,5 +1,7 @@
 """Sharing methods. ``METHODS`` maps the name used on the command line to the settings class; ``register`` adds one."""
 
+from typing import Any, TypeVar
+
 from prism_marl.errors import UserError, nearest
 from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
@@ -33,7 +35,10 @@ METHODS: dict[str, type[Sharing]] = {
 }
 
 
-def register(cls: type[Sharing]) -> type[Sharing]:
+SharingClass = TypeVar("SharingClass", bound=type[Any])
+
+
+def register(cls: SharingClass) -> SharingClass:
     """Add a sharing method of your own, also as a decorator: from now on configs, presets and the command line know it
     by the name in its field ``method``."""
     if not (isinstance(cls, type) and issubclass(cls, Sharing)):

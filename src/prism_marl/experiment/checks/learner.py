@@ -80,7 +80,7 @@ def _check_act(learner: Learner, state: Any, who: str) -> Any:
             ((spec.agents,), jnp.int32),
         )
     ]
-    template, zero = learner.template(), jax.ShapeDtypeStruct((), jnp.int32)
+    template, zero = _checked_template(learner), jax.ShapeDtypeStruct((), jnp.int32)
     discrete = spec.kind == "discrete"
     sizes = (rows, spec.agents) if discrete else (rows, spec.agents, spec.actions)
     for mode in MODES:
@@ -122,7 +122,7 @@ def _check_recorded(template: Trajectory, action: Any, extras: Any, what: str, w
 
 def _batch(learner: Learner, memory: Any) -> Trajectory:
     """Shapes of one collection as a learner sees it: [t, b, ...]."""
-    template, rows = _checked_template(learner), learner.rows
+    template, rows = learner.template(), learner.rows
     batch = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], rows, *leaf.shape[1:]), leaf.dtype), template
     )
@@ -131,7 +131,8 @@ def _batch(learner: Learner, memory: Any) -> Trajectory:
 
 def _checked_template(learner: Learner) -> Trajectory:
     """Everything has the length of a collection; observations of episodes have one slot more."""
-    who, template, collection = type(learner).__name__, learner.template(), learner.collection
+    who, collection = type(learner).__name__, learner.collection
+    template = guarded(f"{who}.template", learner.template)
     if not isinstance(template, Trajectory):
         raise UserError(f"{who}.template: is a {type(template).__name__}; return a learners.base.Trajectory of shapes")
     if (template.next_obs is None) != (collection.unit == "episodes"):

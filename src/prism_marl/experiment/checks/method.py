@@ -46,7 +46,7 @@ def check_method(sharing: Sharing, spec: EnvSpec, *, learner: Learner | None = N
     """
     who = type(sharing).__name__
     identities = _check_identities(sharing, spec)
-    places = _places(sharing, spec, learner, width)
+    network, places = _network(sharing, spec, learner, width)
     for place in dict.fromkeys(places):
         if place.identities != identities:
             raise UserError(
@@ -54,6 +54,7 @@ def check_method(sharing: Sharing, spec: EnvSpec, *, learner: Learner | None = N
                 f"{place.identities}; return the same number for {spec.agents} agents and {spec.roles} roles always"
             )
         check_layer(functools.partial(_linear, sharing, place), place, who)
+    _check_penalties(sharing, network, who)
     if learner is not None:
         _check_changes(sharing, learner)
 
@@ -87,14 +88,20 @@ def _check_identities(sharing: Sharing, spec: EnvSpec) -> int:
     return identities
 
 
-def _places(sharing: Sharing, spec: EnvSpec, learner: Learner | None, width: int) -> list[Place]:
-    """Which layers the network asks the method for."""
+def _network(sharing: Sharing, spec: EnvSpec, learner: Learner | None, width: int) -> tuple[Any, list[Place]]:
+    """The agent network as shapes, and which layers it asks the method for."""
     found: list[Place] = []
     recorder = copy.copy(sharing)
 
     def linear(fan_in: int, fan_out: int, *, identities: int, key: Any, kind: Any, depth: int) -> RoleLinear:
         found.append(Place(fan_in, fan_out, identities, kind, depth))
-        return type(sharing).linear(sharing, fan_in, fan_out, identities=identities, key=key, kind=kind, depth=depth)
+        layer = _linear(sharing, found[-1], key)
+        if not isinstance(layer, RoleLinear):
+            raise UserError(
+                f"{type(sharing).__name__}.linear ({found[-1]}): returns a {type(layer).__name__}; return a subclass "
+                "of sharing.RoleLinear"
+            )
+        return layer
 
     object.__setattr__(recorder, "linear", linear)
 
@@ -110,13 +117,15 @@ def _places(sharing: Sharing, spec: EnvSpec, learner: Learner | None, width: int
     network = guarded(what, jax.eval_shape, build, key)
     if not found:  # a learner that keeps its method elsewhere
         guarded(what, jax.eval_shape, usual, key)
-    fixed = {name for name, weight in sharing.penalties().fixed if weight}
-    missing = sorted(fixed - set(jax.eval_shape(network_regularizers, network)))
+    return network, found
+
+
+def _check_penalties(sharing: Sharing, network: Any, who: str) -> None:
+    """Every term that has a weight exists."""
+    weighted = {name for name, weight in sharing.penalties().fixed if weight}
+    missing = sorted(weighted - set(jax.eval_shape(network_regularizers, network)))
     if missing:
-        raise UserError(
-            f"{type(sharing).__name__}.penalties: no layer has the term '{missing[0]}'; return it from regularizers()"
-        )
-    return found
+        raise UserError(f"{who}.penalties: no layer has the term '{missing[0]}'; return it from regularizers()")
 
 
 def _linear(sharing: Sharing, place: Place, key: Any) -> RoleLinear:
@@ -129,10 +138,6 @@ def _linear(sharing: Sharing, place: Place, key: Any) -> RoleLinear:
 def check_layer(build: Callable[[Any], Any], place: Place, who: str) -> None:
     """Check one layer; ``build`` makes it from a key."""
     shapes = guarded(f"{who}.linear ({place})", jax.eval_shape, build, jax.random.key(0))
-    if not isinstance(shapes, RoleLinear):
-        raise UserError(
-            f"{who}.linear ({place}): returns a {type(shapes).__name__}; return a subclass of sharing.RoleLinear"
-        )
     title = f"{type(shapes).__name__} ({place})"
     if shapes.identities != place.identities:
         raise UserError(
