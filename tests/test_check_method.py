@@ -12,7 +12,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment.checks import check_method
 from prism_marl.learners import QMix
 from prism_marl.runs import runner
-from prism_marl.sharing import RoleLinear, Sharing
+from prism_marl.sharing import METHODS, RoleLinear, Sharing
 from prism_marl.sharing.base import Penalties, private, select_rows, uniform_weight
 from tiny import small
 
@@ -170,6 +170,20 @@ def test_a_change_must_keep_the_network(name):
     learner = QMix(batch=2, buffer=4, embed=4, hypernet=4).learner(method, SPEC, width=8)
     with pytest.raises(UserError, match=f"Bad.{name}: returns other arrays than it gets"):
         check_method(method, SPEC, learner=learner)
+
+
+def test_a_method_must_be_registered_since_its_folder_only_names_it(tmp_path):
+    with pytest.raises(UserError, match=r"Good: is not registered; call prism_marl\.sharing\.register\(Good\)"):
+        runner.run(small("roles/2", "fups").changed(sharing=Good()), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_method_of_ones_own_may_have_a_spectrum(tmp_path, monkeypatch):
+    method = with_layer(spectrum=lambda self: (self.bias, self.bias > 0))
+    monkeypatch.setitem(METHODS, "good", type(method))
+    sizes = {"run__steps": "8", "run__eval_every": "8"}
+    folder = runner.run(small("roles/2", "fups", **sizes).changed(sharing=method), tmp_path / "run")
+    assert len(list((folder / "spectra").glob("*.safetensors"))) == 2
 
 
 def test_training_checks_a_method_of_the_users_by_itself(tmp_path, monkeypatch):

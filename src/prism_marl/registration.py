@@ -46,14 +46,16 @@ def check_name(what: str, name: Any) -> None:
         raise UserError(f"{what}: {name!r} cannot be a name; use small letters, digits and underscores, such as 'mine'")
 
 
-def settings_name(cls: Any, what: str, tag: str) -> str:
+def settings_name(cls: type[Any], what: str, tag: str) -> str:
     """The name in the field ``tag`` of a settings class, after a look at all that a config needs from such a class."""
     title = getattr(cls, "__name__", repr(cls))
-    if not inspect.isclass(cls) or "__dataclass_params__" not in vars(cls) or not cls.__dataclass_params__.frozen:
+    frozen = getattr(vars(cls).get("__dataclass_params__"), "frozen", False) if inspect.isclass(cls) else False
+    if not frozen:
         raise UserError(
             f"{title}: the settings of a {what} are a frozen dataclass; write @dataclass(frozen=True) above"
         )
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    known: Any = cls
+    fields = {field.name: field for field in dataclasses.fields(known)}
     name = fields[tag].default if tag in fields else dataclasses.MISSING
     if name is dataclasses.MISSING:
         raise UserError(f'{title}.{tag}: this field names the {what}; add {tag}: Literal["mine"] = "mine"')

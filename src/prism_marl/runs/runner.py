@@ -200,7 +200,7 @@ class _Session:
 
     def _masks_by_start(self, layers: Layers) -> dict[str, np.ndarray]:
         """The share of mask differences that the random start of the thresholds explains, for methods with masks."""
-        masked = [name for name, (values, _) in layers.items() if self._common[name] < values.shape[-1]]
+        masked = [name for name, (values, _) in layers.items() if self._common.get(name, values.shape[-1]) < values.shape[-1]]
         if not masked or self._first_spectra is None:
             return {}
         return {"masks_by_start": shares_by_start(self._first_spectra, layers, self._common)}
@@ -210,7 +210,8 @@ class _Session:
         if self.evaluation % math.ceil(total / MOST_SPECTRA) and self.evaluation != total - 1:
             return
         if layers:
-            write_spectra(self.folder, self.evaluation, steps.tolist(), layers, self._common)
+            common = {name: self._common.get(name, 0) for name in layers}
+            write_spectra(self.folder, self.evaluation, steps.tolist(), layers, common)
 
     def _write_replay(self, state: TrainState) -> None:
         """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode

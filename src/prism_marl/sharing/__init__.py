@@ -41,13 +41,14 @@ SharingClass = TypeVar("SharingClass", bound=type[Any])
 def register(cls: SharingClass) -> SharingClass:
     """Add a sharing method of your own, also as a decorator: from now on configs, presets and the command line know it
     by the name in its field ``method``."""
-    if not (isinstance(cls, type) and issubclass(cls, Sharing)):
+    found: Any = cls
+    if not (isinstance(found, type) and issubclass(found, Sharing)):
         raise UserError(
-            f"{getattr(cls, '__name__', cls)}: a sharing method is a subclass of prism_marl.sharing.Sharing"
+            f"{getattr(found, '__name__', found)}: a sharing method is a subclass of prism_marl.sharing.Sharing"
         )
     name = settings_name(cls, "sharing method", "method")
-    refuse_taken_name("sharing method", name, METHODS.get(name), cls)
-    METHODS[name] = cls
+    refuse_taken_name("sharing method", name, METHODS.get(name), found)
+    METHODS[name] = found
     return cls
 
 

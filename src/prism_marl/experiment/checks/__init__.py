@@ -7,11 +7,14 @@ calls them for every method, task and learner that does not live in this package
 import contextlib
 
 from prism_marl import envs
+from prism_marl.errors import UserError
 from prism_marl.experiment.checks.env import check_env
 from prism_marl.experiment.checks.learner import check_learner
 from prism_marl.experiment.checks.method import check_method
 from prism_marl.experiment.experiment import Experiment
+from prism_marl.learners import LEARNERS
 from prism_marl.registration import is_foreign
+from prism_marl.sharing import METHODS
 
 __all__ = ["check_env", "check_learner", "check_method", "check_user_code"]
 
@@ -30,6 +33,14 @@ def check_user_code(experiment: Experiment) -> None:
         check_method(sharing, spec, learner=learner, width=width)
     if is_foreign(type(settings)) or is_foreign(type(learner)):
         check_learner(learner)
+    _check_registered("sharing", type(sharing), METHODS.get(sharing.method))
+    _check_registered("learners", type(settings), LEARNERS.get(settings.algorithm))
+
+
+def _check_registered(room: str, cls: type, held: type | None) -> None:
+    """A run folder is read by the names in its config."""
+    if held is not cls:
+        raise UserError(f"{cls.__name__}: is not registered; call prism_marl.{room}.register({cls.__name__}) before")
 
 
 def _check_task(task: str) -> None:

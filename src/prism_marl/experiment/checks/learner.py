@@ -1,6 +1,7 @@
 """Do the parts of a learner fit each other? Its functions are traced as the trainer calls them; nothing runs."""
 
-from typing import Any
+import functools
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +9,12 @@ import numpy as np
 
 from prism_marl.errors import UserError
 from prism_marl.experiment.checks.calls import difference, guarded, layout
-from prism_marl.learners.base import SEEDS, Clock, Collection, Learner, Trajectory
+from prism_marl.learners.base import SEEDS, Clock, Collection, Learner, Mode, Trajectory
 from prism_marl.learners.log import Log, empty_log
 from prism_marl.sharing.base import Experience
 from prism_marl.types import Observation
 
-MODES = ("random", "explore", "greedy")
+MODES: tuple[Mode, ...] = ("random", "explore", "greedy")
 
 
 def check_learner(learner: Learner) -> None:
@@ -58,9 +59,10 @@ def _check_collection(learner: Learner, who: str) -> None:
 
 
 def _check_keys(learner: Learner, state: Any, clock: Any, who: str) -> None:
-    for purpose in ("collect", "change"):
+    purposes: tuple[Literal["collect", "change"], ...] = ("collect", "change")
+    for purpose in purposes:
         what = f"{who}.key for '{purpose}'"
-        after, key = guarded(what, jax.eval_shape, lambda s, c, p=purpose: learner.key(s, c, p), state, clock)
+        after, key = guarded(what, jax.eval_shape, functools.partial(learner.key, purpose=purpose), state, clock)
         _refuse_change(state, after, what, "state")
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
             raise UserError(f"{what}: returns {key.dtype}{list(key.shape)} and not one key; return (state, key)")
@@ -88,7 +90,7 @@ def _check_act(learner: Learner, state: Any, who: str) -> Any:
         after, action, extras = guarded(
             what,
             jax.eval_shape,
-            lambda *given, mode=mode: learner.act(*given, mode),
+            functools.partial(learner.act, mode=mode),
             *(policy, memory, Observation(*parts), jax.random.key(0), zero),
         )
         _refuse_change(memory, after, what, "memory")

@@ -230,8 +230,8 @@ def _checked_terms(layer: RoleLinear, title: str) -> None:
     spectrum = guarded(f"{title}.spectrum", jax.eval_shape, type(layer).spectrum, layer)
     if spectrum is None:
         return
-    shapes = [getattr(part, "shape", None) for part in spectrum] if isinstance(spectrum, tuple) else []
-    if len(shapes) != 2 or shapes[0] != shapes[1] or len(shapes[0] or ()) != 2 or shapes[0][0] != layer.identities:
+    shapes = [getattr(part, "shape", ()) for part in spectrum] if isinstance(spectrum, tuple) else []
+    if len(shapes) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 2 or shapes[0][0] != layer.identities:
         raise UserError(
             f"{title}.spectrum: return values and switches, both of shape [{layer.identities}, values], or None"
         )
