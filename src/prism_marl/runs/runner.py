@@ -200,7 +200,8 @@ class _Session:
 
     def _masks_by_start(self, layers: Layers) -> dict[str, np.ndarray]:
         """The share of mask differences that the random start of the thresholds explains, for methods with masks."""
-        masked = [name for name, (values, _) in layers.items() if self._common.get(name, values.shape[-1]) < values.shape[-1]]
+        held = self._common
+        masked = [name for name, (values, _) in layers.items() if held.get(name, values.shape[-1]) < values.shape[-1]]
         if not masked or self._first_spectra is None:
             return {}
         return {"masks_by_start": shares_by_start(self._first_spectra, layers, self._common)}
