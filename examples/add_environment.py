@@ -2,6 +2,9 @@
 
 An environment is a frozen dataclass whose ``reset`` and ``step`` are pure functions of a key and a state; the trainer
 runs them under jit and vmap. ``scene`` is optional: with it, runs keep a replay and ``prism-marl eval --render`` works.
+``register`` makes the family known, here and in
+
+    prism-marl train spread/4 --sharing fups_id --module examples/add_environment.py
 """
 
 import json
@@ -14,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
-from prism_marl.envs.registry import Family, register
+from prism_marl.envs import Family, register
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
 from prism_marl.runs.runner import run
@@ -36,7 +39,9 @@ class Spread:
     @property
     def spec(self) -> EnvSpec:
         n = self.agents
-        return EnvSpec(f"spread/{n}", n, observation=n + 1, state=n, actions=3, roles=n, horizon=2 * n, storage="int8")
+        return EnvSpec(
+            f"spread/{n}", n, observation=n + 1, state=n, actions=3, roles=n, horizon=2 * n, storage="int8", magnitude=n
+        )
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
         state = State(jax.random.randint(key, (self.agents,), 0, self.agents), jnp.int32(0))

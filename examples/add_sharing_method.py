@@ -1,8 +1,10 @@
 """A sharing method of one's own, outside the package: one matrix for everybody, a bias vector for each agent.
 
 A method is two classes. The layer says which matrix and bias each identity uses; the frozen settings say which layer
-stands where. One line in ``METHODS`` then makes it known to configs, presets and the runner. The game ``roles/4`` shows
-what it can do: everybody sees the same and must act differently, so a single function for all gets 0.25.
+stands where. The game ``roles/4`` shows what it can do: everybody sees the same and must act differently, so a single
+function for all gets 0.25. ``register`` makes the method known, here and in
+
+    prism-marl train roles/4 --sharing own_bias --module examples/add_sharing_method.py
 """
 
 import json
@@ -18,7 +20,7 @@ from jaxtyping import Array, Float
 
 from prism_marl.experiment.presets import preset
 from prism_marl.runs.runner import run
-from prism_marl.sharing import METHODS, RoleLinear, Sharing
+from prism_marl.sharing import RoleLinear, Sharing, register
 from prism_marl.sharing.base import Identity, check_identity, private, select_rows, uniform_weight
 from prism_marl.sharing.fups import shared_linear
 
@@ -41,6 +43,7 @@ class OwnBiasLinear(RoleLinear):
         return x @ self.weight.T + select_rows(self.bias, identity)
 
 
+@register
 @dataclass(frozen=True)
 class OwnBias(Sharing):
     """One matrix for everybody, private biases, no id in the input."""
@@ -59,9 +62,6 @@ class OwnBias(Sharing):
             bias=uniform_weight(key_bias, identities, fan_out, fan_in=fan_in),
             identities=identities,
         )
-
-
-METHODS["own_bias"] = OwnBias
 
 
 def main() -> float:

@@ -3,7 +3,9 @@
 Any module with a ``parallel_env`` is a task: this file is ``pettingzoo/pettingzoo_game``, with settings such as
 ``'pettingzoo/pettingzoo_game?players=6'``. In the game all players see the same and must choose different cells, so a
 team whose players all compute the same function cannot win. Run ``python examples/pettingzoo_game.py`` for a minute of
-training, or, in this folder, ``prism-marl train pettingzoo/pettingzoo_game --steps 20000``.
+training, or
+
+    prism-marl train pettingzoo/pettingzoo_game --steps 20000 --module examples/pettingzoo_game.py
 """
 
 import json

@@ -30,6 +30,7 @@ ALLOWED = {
     ("envs/base.py", "importlib.import_module"): "a package that an extra installs, named in our source",
     ("envs/python/pettingzoo.py", "importlib.import_module"): "the module that a user names as the task",
     ("envs/python/pettingzoo.py", "sys.path.append"): "that module may lie in the current folder",
+    ("experiment/plugins.py", "sys.path.append"): "files beside one that a user names with --module",
     ("sweeps/executors/__init__.py", "importlib.import_module"): "an executor from the table beside it",
     ("runs/run_files.py", "tarfile"): "spectra kept as an archive: read into memory up to a limit, never unpacked",
     ("runs/trackers.py", "importlib.import_module"): "the package of a tracker that a user names",

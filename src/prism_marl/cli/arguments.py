@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from prism_marl.errors import UserError, nearest
+from prism_marl.experiment.plugins import load_modules
 
 SHORT = {  # fields with a short option, because most runs set them
     "steps": "run.steps",
@@ -52,6 +53,16 @@ class Arguments(argparse.ArgumentParser):
                     raise UserError(f"{name}: this option needs a value")
             fields.append((name[2:], value))
         return self.parse_strictly(rest), fields
+
+    def add_modules(self) -> None:
+        """``--module FILE``, as often as there are files."""
+        about = "a Python file of yours that registers methods, learners or tasks; its code runs; can be repeated"
+        self.add_argument("--module", action="append", default=[], metavar="FILE", help=about)
+
+    @staticmethod
+    def load_modules(found: argparse.Namespace) -> tuple[Path, ...]:
+        """Execute the files, before their names are looked up; where they are."""
+        return load_modules(found.module)
 
     def add_short_fields(self) -> None:
         """``--steps 1000`` for ``--run.steps 1000`` and so on."""

@@ -101,7 +101,9 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     )
     parser.add_argument("--plot", type=some_path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_modules()
     options, fields = parser.parse_with_fields(argv)
+    parser.load_modules(options)
     if options.task is None:  # `--method prism lbf/10x10-3p-3f`: the word with a slash is the task
         options.task = next((word for word in options.method if "/" in word), None)
         options.method = [word for word in options.method if word != options.task]

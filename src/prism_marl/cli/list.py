@@ -20,8 +20,11 @@ def run(argv: list[str]) -> int:
     """Entry point of the command."""
     parser = Arguments("list", "Tasks, sharing methods and presets.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_modules()
+    found = parser.parse_strictly(argv)
+    parser.load_modules(found)
     known = catalogue()
-    if parser.parse_strictly(argv).json:
+    if found.json:
         show_json(known)
     else:
         _show_tables(known)

@@ -15,7 +15,9 @@ def run(argv: list[str]) -> int:
         "(default: report.html in the first folder)",
     )
     parser.add_argument("--title", help="headline of the page")
+    parser.add_modules()
     found = parser.parse_strictly(argv)
+    parser.load_modules(found)
     out = found.out or found.runs[0] / "report.html"
     print(api.report(found.runs, out=out, title=found.title))  # noqa: T201
     return 0

@@ -20,6 +20,7 @@ def run(argv: list[str]) -> int:
     """Train a grid of experiments; finished ones are skipped, interrupted ones continue."""
     parser = _parser()
     found, fields = parser.parse_with_fields(argv)
+    modules = parser.load_modules(found)
     sweep = build(found, [*parser.short_fields(found), *fields])
     for experiment in sweep.experiments:
         experiment.validate()
@@ -28,7 +29,7 @@ def run(argv: list[str]) -> int:
         return 0
     sinks = check_sinks(found.sinks)
     executor = chosen_executor(found)
-    files = [Path(word) for word in found.what if word.endswith(".py")]
+    files = [*modules, *(Path(word) for word in found.what if word.endswith(".py"))]
     with SweepView(sweep.experiments, found.out, final=final_return) as view:
         outcome = run_sweep(sweep, found.out, executor, sinks=sinks, files=files, on_event=view.on_event)
     return conclude(outcome, sweep, found.out)
@@ -52,6 +53,7 @@ def _parser() -> Arguments:
         metavar="FIELD=A,B",
         help="values of a field to combine, e.g. learner.lr=0.001,0.0005; also as --learner.lr 0.001,0.0005",
     )
+    parser.add_modules()
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, default=Path("runs"), help="folder of all runs (default: runs)")
     parser.add_argument("--plan", action="store_true", help="print what would run, and stop")

@@ -19,6 +19,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--sharing", default="prism", help="sharing method (default: prism)")
     parser.add_argument("--learner", help=f"{', '.join(LEARNERS)} (default: the one of the task's benchmark)")
     parser.add_argument("--preset", default="default", help="one of `prism-marl list` (default: default)")
+    parser.add_modules()
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, help="run folder (default: runs/TASK/METHOD-HASH)")
     parser.add_argument("--sinks", help=SINKS_HELP)
@@ -28,6 +29,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--tf32", action="store_true", help="products on a GPU with inputs rounded to TF32: faster")
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
+    parser.load_modules(found)
 
     experiment = preset(found.task, found.sharing, found.preset, found.learner)
     for path, text in [*parser.short_fields(found), *fields]:

@@ -1,8 +1,11 @@
 """Environments: one file each; ``registry.make`` turns a task name into an environment."""
 
 from prism_marl.envs.registry import (
+    Family,
+    builder,
     describe,
     families,
+    family_of,
     is_compiled,
     make,
     make_python,
@@ -11,4 +14,16 @@ from prism_marl.envs.registry import (
     rows_builder,
 )
 
-__all__ = ["describe", "families", "is_compiled", "make", "make_python", "make_rows", "register", "rows_builder"]
+__all__ = [
+    "Family",
+    "builder",
+    "describe",
+    "families",
+    "family_of",
+    "is_compiled",
+    "make",
+    "make_python",
+    "make_rows",
+    "register",
+    "rows_builder",
+]

@@ -19,6 +19,7 @@ from prism_marl.envs.roles import make_roles
 from prism_marl.envs.skirmish import RACES, make_skirmish
 from prism_marl.envs.workers.pool import WorkerPool
 from prism_marl.errors import UserError, nearest
+from prism_marl.registration import check_name, refuse_taken_name
 from prism_marl.types import EnvSpec
 
 
@@ -110,9 +111,28 @@ def families() -> dict[str, Family]:
 
 def register(name: str, family: Family) -> None:
     """Add a family whose environments live outside this package, before its first task is asked for."""
-    if name in _FAMILIES:
-        raise UserError(f"task: there is already a family '{name}'; choose another name")
+    check_name("task family", name)
+    builders = [build for build in (family.make, family.python, family.rows) if build is not None]
+    if len(builders) != 1:
+        raise UserError(f"task family '{name}': it is built in {len(builders)} ways; give one of make, python and rows")
+    if family.rows is not None and family.shape is None:
+        raise UserError(f"task family '{name}': rows are built for sizes that are known before; add shape=")
+    if family.workers:
+        raise UserError(f"task family '{name}': other processes do not know it; leave out workers=True")
+    held = _FAMILIES.get(name)
+    refuse_taken_name("task family", name, held and builder(held), builders[0])
     _FAMILIES[name] = family
+    _python_spec.cache_clear()
+
+
+def builder(family: Family) -> Callable[..., object] | None:
+    """The function that builds the environments of a family."""
+    return family.make or family.python or family.rows
+
+
+def family_of(task: str) -> Family:
+    """The family of a task."""
+    return _family(task)[0]
 
 
 def make(task: str) -> JaxEnv:

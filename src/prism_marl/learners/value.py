@@ -1,7 +1,7 @@
 """Learning action values from whole episodes with a recurrent agent network: what QMIX, VDN and IQL have in common.
 
 A learner of this kind says how the agents' values become the values that are regressed (``mix``), and, where it needs
-to, which targets they have (``returns``).
+to, which targets they have (``returns``) and what an error costs (``cost``).
 """
 
 import functools
@@ -87,6 +87,10 @@ class ValueLearner:
         return losses.td_lambda(
             episodes.reward, episodes.terminated, episodes.valid, bootstrap, gamma=s.gamma, lam=s.td_lambda
         )
+
+    def cost(self, error: Float[Array, "*b"]) -> Float[Array, "*b"]:
+        """What errors cost; an error is a value minus its target."""
+        return error**2
 
     @property
     def collection(self) -> Collection:
@@ -264,7 +268,7 @@ class ValueLearner:
         error = total - jax.lax.stop_gradient(self.returns(episodes, bootstrap))
         valid = episodes.valid.reshape(*episodes.valid.shape, *[1] * (total.ndim - 2))
         valid = jnp.broadcast_to(valid, total.shape)
-        task = losses.masked_mean((0.5 if self.settings.half_loss else 1.0) * error**2, valid)
+        task = losses.masked_mean((0.5 if self.settings.half_loss else 1.0) * self.cost(error), valid)
         loss, balance, terms = regularised(task, online.agent, self.sharing.penalties(), balance)
         return loss, (balance, {"td_loss": task, **terms, "loss": loss, "q_total": losses.masked_mean(total, valid)})
 

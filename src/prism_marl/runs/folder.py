@@ -19,6 +19,7 @@ from prism_marl.files import StrangeFileError, read_text, refuse_links_out
 from prism_marl.runs import checkpoint
 from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
+from prism_marl.runs.user_files import explain_unknown_names, record_user_files
 from prism_marl.scene import Scene, scene_to_json
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
@@ -51,6 +52,7 @@ def write_config(experiment: Experiment, folder: Path) -> None:
             raise UserError(f"{folder} holds another experiment; choose another --out")
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode())
+    record_user_files(experiment, folder)
     for name, make in (
         ("machine.json", lambda: describe_machine() | {"environment": envs.describe(experiment.task).version}),
         ("footprint.json", lambda: footprints(experiment)),
@@ -124,6 +126,7 @@ def load_experiment(folder: Path) -> Experiment:
         raise UserError(f"{path} {error}; put the settings themselves in its place") from None
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
+    explain_unknown_names(text, folder)
     return Experiment.from_json(text)
 
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from prism_marl.errors import UserError
+from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint
@@ -46,6 +47,7 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
     """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder. ``cache`` is where
     lowered programs are kept for the next start."""
     experiment.validate()
+    check_user_code(experiment)
     trainer = make_trainer(experiment)
     like = _check_memory(trainer)
     with contextlib.closing(trainer), locked(folder), stop_signals() as stop, full_memory_explained():
@@ -198,7 +200,8 @@ class _Session:
 
     def _masks_by_start(self, layers: Layers) -> dict[str, np.ndarray]:
         """The share of mask differences that the random start of the thresholds explains, for methods with masks."""
-        masked = [name for name, (values, _) in layers.items() if self._common[name] < values.shape[-1]]
+        held = self._common
+        masked = [name for name, (values, _) in layers.items() if held.get(name, values.shape[-1]) < values.shape[-1]]
         if not masked or self._first_spectra is None:
             return {}
         return {"masks_by_start": shares_by_start(self._first_spectra, layers, self._common)}
@@ -208,7 +211,8 @@ class _Session:
         if self.evaluation % math.ceil(total / MOST_SPECTRA) and self.evaluation != total - 1:
             return
         if layers:
-            write_spectra(self.folder, self.evaluation, steps.tolist(), layers, self._common)
+            common = {name: self._common.get(name, 0) for name in layers}
+            write_spectra(self.folder, self.evaluation, steps.tolist(), layers, common)
 
     def _write_replay(self, state: TrainState) -> None:
         """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode

@@ -1,6 +1,9 @@
-"""Sharing methods. ``METHODS`` maps the name used on the command line to the settings class."""
+"""Sharing methods. ``METHODS`` maps the name used on the command line to the settings class; ``register`` adds one."""
+
+from typing import Any, TypeVar
 
 from prism_marl.errors import UserError, nearest
+from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
 from prism_marl.sharing.base import RoleLinear, Sharing, network_regularizers, role_layers
 from prism_marl.sharing.controls import FiLM, MultiHead, RandomSpectrum, SpectrumDelta
@@ -32,6 +35,23 @@ METHODS: dict[str, type[Sharing]] = {
 }
 
 
+SharingClass = TypeVar("SharingClass", bound=type[Any])
+
+
+def register(cls: SharingClass) -> SharingClass:
+    """Add a sharing method of your own, also as a decorator: from now on configs, presets and the command line know it
+    by the name in its field ``method``."""
+    found: Any = cls
+    if not (isinstance(found, type) and issubclass(found, Sharing)):
+        raise UserError(
+            f"{getattr(found, '__name__', found)}: a sharing method is a subclass of prism_marl.sharing.Sharing"
+        )
+    name = settings_name(cls, "sharing method", "method")
+    refuse_taken_name("sharing method", name, METHODS.get(name), found)
+    METHODS[name] = found
+    return cls
+
+
 def method(name: str) -> type[Sharing]:
     """The settings class of a method; ``-`` and ``+`` in the name count as ``_``."""
     known = name.lower().replace("-", "_").replace("+", "_")
@@ -61,5 +81,6 @@ __all__ = [
     "SpectrumDelta",
     "method",
     "network_regularizers",
+    "register",
     "role_layers",
 ]
