@@ -163,7 +163,7 @@ class Spoilt:
 def test_matd3_names_what_befalls_one_seed_and_leaves_the_other_alone():
     trainer = make_trainer(reaching().with_option("run.seeds", "2"))
     start = trainer.advance(trainer.init(), 10, learn=False)
-    policy, env = trainer._playing_policy(start), trainer.collector.env
+    policy, env = trainer._host.playing_policy(start.seeds.state), trainer.collector.env
     learn = jax.jit(functools.partial(trainer.absorb, learn=True))
 
     def collected(term: str):

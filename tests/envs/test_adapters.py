@@ -354,7 +354,7 @@ def trained(folder: Path) -> dict[str, list[dict[str, float]]]:
 def collected(trainer: Trainer, state: TrainState) -> tuple[Any, Any]:
     """One collection with exploration, from the state's own keys."""
     given = (state.seeds, state.clock, int(state.clock.iteration), None, "explore")
-    _, batch, summary = trainer._collect_on_host(*given)
+    _, batch, summary = trainer._host._collect(*given)
     return batch, summary
 
 
@@ -397,7 +397,7 @@ def test_the_example_from_reset_to_result_agrees_with_the_environment():
     """Stored episodes replayed by hand: same observations, masks and rewards in the same slots."""
     trainer = make_trainer(experiment(GAME))
     state = trainer.init()
-    starts = host._split(trainer._keys_program(state.seeds.state, state.clock), 2)[1]
+    starts = host._split(trainer._host._keys_program(state.seeds.state, state.clock), 2)[1]
     batch, summary = collected(trainer, state)
     episodes = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage
     env = envs.make_python(GAME)
@@ -420,7 +420,7 @@ def test_evaluation_is_the_mean_of_the_episodes_that_it_plays():
     trainer = make_trainer(experiment(LBF))
     state = trainer.init()
     found = trainer.evaluate(state, 4)
-    policy = trainer._playing_policy(state)
+    policy = trainer._host.playing_policy(state.seeds.state)
     learner, env = trainer.learner, envs.make_python(LBF)
     for seed in range(2):
         key = evaluation_key(jnp.uint32(seed), jnp.int32(4))[None]

@@ -80,7 +80,7 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     monkeypatch.setattr(type(trainer.learner), "update_critics", critics)
     monkeypatch.setattr(type(trainer.learner), "update_actors", actors)
     state = trainer.init()
-    batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), trainer._collected(state)[1])
+    batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), trainer._host._shapes(state)[1])
     collected = ((), batch, Summary(jnp.full(2, 10, jnp.int32), dict.fromkeys(GIVEN, jnp.ones(2, bool))))
     store, learn = (jax.jit(functools.partial(trainer.absorb, learn=learn)) for learn in (False, True))
     seeds, clock = store(state.seeds, state.clock, *collected)
@@ -347,7 +347,7 @@ def test_seeds_in_turns_play_what_they_play_all_at_once():
     begun, finished, begin, finish = [], [], env.begin, env.finish
     env.begin = lambda rows, action: (begun.append((rows.start, rows.stop)), begin(rows, action))
     env.finish = lambda rows: (finished.append((rows.start, rows.stop)), finish(rows))[1]
-    policy, start = trainer._playing_policy(state), env.snapshot()
+    policy, start = trainer._host.playing_policy(state.seeds.state), env.snapshot()
     in_turns = collected(trainer, "explore", policy)
     assert set(begun) == {(0, 4), (4, 6)} and (in_turns.terminated | in_turns.truncated).any()
     env.restore(start)

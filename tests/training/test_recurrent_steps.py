@@ -191,14 +191,14 @@ def collections(trainer, number: int) -> list[tuple[Trajectory, Any]]:
 
     @jax.jit
     def compiled(seeds, clock):
-        policy, (_, keys) = trainer._policies(seeds.state), trainer._keys(seeds.state, clock)
+        policy, (_, keys) = trainer.policies(seeds.state), trainer.keys(seeds.state, clock)
         return trainer.collector.collect(trainer.learner, policy, seeds.env, keys, seeds.steps, clock, "explore")
 
     for iteration in range(number):
         if trainer.collector.compiled:
             played = compiled(seeds, clock)
         else:
-            played = trainer._collect_on_host(seeds, clock, iteration, None, "explore")
+            played = trainer._host._collect(seeds, clock, iteration, None, "explore")
         seeds, clock = absorb(seeds, clock, *played)
         standing = getattr(played[0], "memory", played[0])  # compiled rows stand in more than their memory
         found.append(jax.device_get((played[1], standing)))
@@ -283,10 +283,10 @@ def test_a_game_that_cannot_be_replayed_begins_anew_and_so_does_its_memory():
     state = checkpoint.unflatten(held, later.shapes(), "test")
     assert np.asarray(state.seeds.env.count).any()  # it is in the file
     later.collector.restore(state.snapshot)
-    batch = later._collect_on_host(state.seeds, state.clock, 2, None, "explore")[1]
+    batch = later._host._collect(state.seeds, state.clock, 2, None, "explore")[1]
     assert not np.asarray(batch.memory.count).any() and not np.asarray(batch.memory.hidden).any()
     assert (np.asarray(batch.obs.state)[:, 0, :, 1] == 0).all()
-    again = later._collect_on_host(state.seeds, state.clock, 3, None, "explore")[1]  # once is enough
+    again = later._host._collect(state.seeds, state.clock, 3, None, "explore")[1]  # once is enough
     assert np.asarray(again.memory.count).any()
 
 
