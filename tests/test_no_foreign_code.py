@@ -26,6 +26,7 @@ CALLS = {
 }  # fmt: skip
 FLAGS = ("shell", "allow_pickle")
 ALLOWED = {
+    ("__init__.py", "importlib.import_module"): "a part of this package, from the table beside it",
     ("cli/__init__.py", "importlib.import_module"): "a command from the table COMMANDS",
     ("envs/base.py", "importlib.import_module"): "a package that an extra installs, named in our source",
     ("envs/python/pettingzoo.py", "importlib.import_module"): "the module that a user names as the task",
