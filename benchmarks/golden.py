@@ -46,7 +46,8 @@ RENAMED: dict[str, str] = {
     r"^renewed$": "clock.own.1",
     r"^simulator\.": "snapshot.",
 }
-# The same, but only where the second recording has such a name: whole episodes keep observations in a record of its own.
+# The same, but only where the second recording has such a name: whole episodes keep observations in a record of their own
+# kind.
 MOVED: dict[str, str] = {r"^(seeds\.buffer\.storage)\.(local|state|avail|role)$": r"\1.obs.\2"}
 PATIENCE = 3600  # seconds until a run counts as hung
 SHOWN = 8  # names printed of those that have no counterpart
