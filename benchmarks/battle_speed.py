@@ -2,6 +2,7 @@
 
     python benchmarks/battle_speed.py
     python benchmarks/battle_speed.py --tasks skirmish/terran_5_vs_5 --copies 16,256,4096,16384
+    python benchmarks/battle_speed.py --against ../old                 # this commit and another, in turn
 
 Where JaxMARL is installed, its SMAX is measured in the same run, and every row carries its ratio to SMAX at the same
 number of copies. Copies that finish go on fighting: a step costs the same before and after the end.
@@ -10,7 +11,9 @@ number of copies. Copies that finish go on fighting: a step costs the same befor
 import argparse
 import json
 import time
+from pathlib import Path
 
+import against
 import jax
 import jax.numpy as jnp
 
@@ -64,7 +67,12 @@ def main() -> None:
     parser.add_argument("--copies", default="16,256,4096,16384")
     parser.add_argument("--steps", type=int, default=50, help="steps in one block")
     parser.add_argument("--seconds", type=float, default=5.0, help="to measure each row")
+    against.add_options(parser)
     found = parser.parse_args()
+    if found.against:
+        words = against.words_without(["--against", "--rounds"])
+        against.compare(Path(__file__), found.against, words, found.rounds)
+        return
     print(json.dumps(describe_machine()))
     tasks = found.tasks.split(",")
     try:

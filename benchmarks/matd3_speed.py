@@ -3,6 +3,7 @@
     python benchmarks/matd3_speed.py --task mamujoco/halfcheetah-2x3                    # this machine
     python benchmarks/matd3_speed.py --task mamujoco/ant-4x2 --seeds 1,5 --parts update  # needs no physics engine
     python benchmarks/matd3_speed.py --parts loop,plain --set learner.overlap=true
+    python benchmarks/matd3_speed.py --parts update,loop --against ../old    # this commit and another
 
 ``update``: critic and actor updates of a compiled interval, on random transitions. ``loop``: the trainer as it is, with
 clocks around physics, acting, copies and learning. ``plain``: gymnasium's environments one after the other, a compiled
@@ -10,6 +11,7 @@ call for every action, a ring in numpy, a compiled call for every update: the sa
 """
 
 import argparse
+import functools
 import json
 import os
 import time
@@ -20,19 +22,25 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line has it
 
+import against
 import jax
 import jax.numpy as jnp
 import numpy as np
-from prism_marl.collect.numpy_policy import NumpyActors
-from prism_marl.training.vector_learning import Learning
 
 from prism_marl import envs
+from prism_marl.collect.base import Summary
+from prism_marl.collect.host import OWN
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
-from prism_marl.learners.matd3 import Batch, MATD3Learner
+from prism_marl.learners.log import GIVEN
+from prism_marl.learners.matd3 import MATD3Learner
+from prism_marl.learners.matd3_updates import Batch
+from prism_marl.learners.numpy_actors import NumpyActors
 from prism_marl.runs.machine import configure_jax, describe_machine
-from prism_marl.runs.runner import make_trainer
-from prism_marl.training import vector_trainer
+from prism_marl.sharing.host_svd import call_now
+from prism_marl.training import host_loop
+from prism_marl.training.build import make_trainer
+from prism_marl.training.trainer import Trainer
 
 
 def experiment_of(task: str, method: str, seeds: int, changes: list[str]) -> Experiment:
@@ -46,42 +54,54 @@ def experiment_of(task: str, method: str, seeds: int, changes: list[str]) -> Exp
 
 
 def learner_of(experiment: Experiment) -> MATD3Learner:
-    spec = envs.describe(experiment.task)
-    return experiment.learner.learner(experiment.sharing, spec, experiment.network.width)  # pyright: ignore
+    spec, run = envs.describe(experiment.task), experiment.run
+    return experiment.learner.learner(experiment.sharing, spec, width=experiment.network.width, rows=run.envs)  # pyright: ignore
 
 
 def update_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     """Compiled intervals on random transitions: time for one critic update with its share of actor updates."""
-    learning = Learning(learner_of(experiment), experiment.run.envs)
-    numbers, rng = jnp.arange(experiment.run.seeds, dtype=jnp.uint32), np.random.default_rng(0)
+    trainer, rng, run = make_trainer(experiment), np.random.default_rng(0), experiment.run
+    learner: Any = trainer.learner
 
-    def random(leaf) -> Any:
+    def random(leaf: Any) -> Any:
+        shape = (run.seeds, leaf.shape[0], run.envs, *leaf.shape[1:])
         if leaf.dtype == bool:
-            return jnp.asarray(rng.random(leaf.shape) < 0.001)
-        return jnp.asarray(rng.uniform(-1, 1, leaf.shape), leaf.dtype)
+            return jnp.asarray(rng.random(shape) < 0.001)
+        return jnp.asarray(rng.uniform(-1, 1, shape), leaf.dtype)
 
     started = time.perf_counter()
-    seeds = jax.jit(learning.init)(numbers)
-    counters: Any = tuple(jnp.zeros((), jnp.int32) for _ in range(4))
-    block = jax.tree.map(random, learning.block(experiment.run.seeds))
-    learn = jax.jit(learning.learn, donate_argnums=(0, 1)).lower(seeds, counters, block).compile()
-    store = jax.jit(learning.store, donate_argnums=(0, 1))
+    seeds, clock = _fresh(trainer)
+    steps = jnp.full(run.seeds, learner.interval, jnp.int32)
+    summary = Summary(steps, dict.fromkeys(GIVEN, jnp.ones(run.seeds, bool)))
+    given = ((), jax.tree.map(random, learner.template()), summary)
+
+    def follow(seeds: Any, clock: Any, *given: Any) -> Any:
+        seeds, clock = trainer.absorb(seeds, clock, *given, learn=True)
+        return seeds, clock, trainer.policies(seeds.state)
+
+    learn = jax.jit(follow, donate_argnums=(0, 1)).lower(seeds, clock, *given).compile()
+    store = jax.jit(functools.partial(trainer.absorb, learn=False), donate_argnums=(0, 1))
     compiled = time.perf_counter() - started
-    while int(counters[0]) * learning.interval < 20 * learning.learner.settings.batch:
-        seeds, counters = store(seeds, counters, block)
+    while int(clock.iteration) * learner.interval < 20 * learner.settings.batch:
+        seeds, clock = store(seeds, clock, *given)
     times: list[float] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(times) < 3:
         started = time.perf_counter()
-        seeds, counters, _ = jax.block_until_ready(learn(seeds, counters, block))
+        seeds, clock, _ = jax.block_until_ready(learn(seeds, clock, *given))
         times.append(time.perf_counter() - started)
-    number = learning.learner.settings.updates
+    number = learner.settings.updates
     row = _head("update", experiment)
     return row | {
         "update_ms": _ms(times, number),
         "fastest_ms": _ms([min(times)], number),
         "compile_s": round(compiled, 1),
     }
+
+
+def _fresh(trainer: Trainer) -> Any:
+    """Seeds and clock at the start, without the environment that ``Trainer.init`` builds."""
+    return jax.jit(lambda: (trainer._fresh(call_now), trainer._counters()[0]))()
 
 
 class Clock:
@@ -117,43 +137,39 @@ class TimedEnv:
 def loop_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     """The trainer itself. Without overlap every part waits for the one before, so the parts add up."""
     trainer, clock = make_trainer(experiment), Clock()
-    overlap = trainer.settings.overlap  # pyright: ignore[reportAttributeAccessIssue]
-    object.__setattr__(trainer, "env", TimedEnv(trainer.env, clock))
-    state: Any = trainer.advance(trainer.init(), trainer.warmup, learn=False)  # pyright: ignore
-    state = trainer.prepare(state)
+    collector: Any = trainer.collector
+    if collector.compiled:
+        raise SystemExit(f"{experiment.task} is compiled: benchmarks/train_speed.py measures it")
+    overlap, interval = trainer.learner.collection.overlap, trainer.learner.interval  # pyright: ignore
+    state: Any = trainer.init()
+    collector._pool[OWN] = TimedEnv(collector.env, clock)
+    state = trainer.prepare(trainer.advance(state, trainer.warmup, learn=False))
     started = time.perf_counter()
     trainer.warm("learn", state)
     compiled = time.perf_counter() - started
-    programs: dict[str, Any] = trainer.programs  # pyright: ignore[reportAttributeAccessIssue]
-    programs["learn"] = clock.around("learning", programs["learn"], wait=True)
-    object.__setattr__(trainer, "_copied", clock.around("copies", trainer._copied))  # pyright: ignore
-    original, vector_trainer.NumpyActors = vector_trainer.NumpyActors, _timed_acting(clock)  # pyright: ignore
-    interval = trainer.settings.train_interval * experiment.run.envs  # pyright: ignore
+    programs = trainer._host._programs
+    programs[True] = clock.around("learning", programs[True], wait=True)
+    originals = (host_loop.copied, NumpyActors.__call__)
+    host_loop.copied = clock.around("copies", originals[0])
+    NumpyActors.__call__ = clock.around("acting", originals[1])
     goal, rates = trainer.warmup + 2 * interval, []
     state = jax.block_until_ready(trainer.advance(state, goal, learn=True))
     clock.spent.clear()
     whole = time.perf_counter()
     while time.perf_counter() < whole + seconds or len(rates) < 3:
         goal += interval if not overlap else 5 * interval
-        started, before = time.perf_counter(), int(state.iteration)
+        started, before = time.perf_counter(), int(state.clock.iteration)
         state = jax.block_until_ready(trainer.advance(state, goal, learn=True))
-        steps = (int(state.iteration) - before) * interval * experiment.run.seeds
+        steps = (int(state.clock.iteration) - before) * interval * experiment.run.seeds
         rates.append(steps / (time.perf_counter() - started))
     whole = time.perf_counter() - whole
-    vector_trainer.NumpyActors = original  # pyright: ignore
-    trainer.close()
+    host_loop.copied, NumpyActors.__call__ = originals
+    collector._pool[OWN].close()
     shares = {name: round(spent / whole, 3) for name, spent in sorted(clock.spent.items())}
     if not overlap:
         shares["rest"] = round(1 - sum(shares.values()), 3)
     row = _head("loop", experiment) | {"overlap": overlap, "compile_s": round(compiled, 1)}
     return row | {"steps_per_second": round(sorted(rates)[len(rates) // 2], 1), "shares": shares}
-
-
-def _timed_acting(clock: Clock) -> Any:
-    def make(learner):
-        return clock.around("acting", NumpyActors(learner))
-
-    return make
 
 
 def _plain_env(task: str) -> Any:
@@ -164,7 +180,7 @@ def _plain_env(task: str) -> Any:
 
         if (env := original(variant)) is not None:
             return OriginalRow(env, envs.describe(task))
-    return envs.make_vector(task, 1, threads=1)
+    return envs.make_rows(task, 1, threads=1)
 
 
 def plain_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
@@ -175,7 +191,7 @@ def plain_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     rows = [_plain_env(experiment.task) for _ in range(number)]
     act = jax.jit(learner.actions)
     critics, actors = jax.jit(learner.update_critics), jax.jit(learner.update_actors)
-    held = learner.empty_transition()
+    held = learner.views.stored()
     ring: Any = jax.tree.map(lambda leaf: np.zeros((settings.buffer, *leaf.shape), leaf.dtype), held)
     count, updates, times = 0, 0, []
 
@@ -248,6 +264,15 @@ def _ms(times: list[float], number: int) -> float:
     return round(1000 * sorted(times)[len(times) // 2] / number, 3)
 
 
+def compare(found: argparse.Namespace) -> None:
+    """Method by method, since each has settings of its own."""
+    words = against.words_without(["--against", "--rounds", "--methods", "--out"])
+    for method in found.methods.split(","):
+        settings = against.different_settings(found.against, found.task, method, but=("run.seeds",))
+        both = [*words, "--methods", method]
+        against.compare(Path(__file__), found.against, both, found.rounds, settings=settings)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="mamujoco/halfcheetah-2x3")
@@ -258,7 +283,11 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="for example run.envs=20")
     parser.add_argument("--out", type=Path, help="write rows as JSON lines")
     parser.add_argument("--tf32", action="store_true", help="products on a GPU with inputs rounded to TF32")
+    against.add_options(parser)
     found = parser.parse_args()
+    if found.against:
+        compare(found)
+        return
     configure_jax(tf32=found.tf32)
     kinds = {"update": update_row, "loop": loop_row, "plain": plain_row}
     machine, rows = describe_machine(), []

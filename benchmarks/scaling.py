@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from prism_marl.collect.host_steps import collect, draw
 
 from prism_marl import envs
 from prism_marl.buffers.nstep import NStep, Transition, distinct
 from prism_marl.buffers.ring import Ring, empty_ring
+from prism_marl.collect.host import HostCollector
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
-from prism_marl.learners.matd3 import MATD3Learner, MATD3State
+from prism_marl.learners.base import Clock
+from prism_marl.learners.matd3 import MATD3Learner
+from prism_marl.learners.matd3_updates import MATD3State
 from prism_marl.runs.machine import configure_jax, describe_machine, free_bytes
 from prism_marl.sharing.footprint import footprint
 
@@ -48,7 +51,7 @@ def learner_of(method: str, agents: int, options: argparse.Namespace) -> MATD3Le
     for field, value in (("learner.batch", options.batch), ("network.width", options.width)):
         experiment = experiment.with_option(field, str(value))
     spec = envs.describe(experiment.task)
-    return experiment.learner.learner(experiment.sharing, spec, experiment.network.width)  # pyright: ignore
+    return experiment.learner.learner(experiment.sharing, spec, width=experiment.network.width, rows=ENVS)  # pyright: ignore
 
 
 def ring_size(learner: MATD3Learner) -> int:
@@ -60,13 +63,16 @@ def physics(learner: MATD3Learner) -> Transition | None:
     if learner.spec.agents > PHYSICS:
         return None
     try:
-        rows = envs.make_vector(learner.spec.name, ENVS)
+        collector = HostCollector(envs.rows_builder(learner.spec.name), range(1), ENVS)
+        whole = replace(learner, settings=replace(learner.settings, train_interval=ring_size(learner) // ENVS))
+        collector.reset(whole, None, None)  # pyright: ignore[reportArgumentType]
     except UserError:
         return None
-    draws = draw(rows.spec, range(1), 0, ring_size(learner) // ENVS, ENVS, uniform=True)
-    block = collect(rows, learner.empty_transition(), draws, None, 0.0)
-    rows.close()
-    return jax.tree.map(lambda leaf: leaf[0], block)
+    clock: Any = Clock(np.int32(0), np.int32(0), ())  # pyright: ignore[reportArgumentType]
+    batch = collector.collect(whole, None, (), None, None, clock, "random")[1]  # pyright: ignore[reportArgumentType]
+    collector.close()
+    ring = empty_ring(learner.views.stored(), ring_size(learner))
+    return whole.add(ring, jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), batch)).storage
 
 
 def synthetic(learner: MATD3Learner) -> Transition:
@@ -79,7 +85,7 @@ def synthetic(learner: MATD3Learner) -> Transition:
             return rng.random(shape) < 0.001
         return rng.uniform(-1, 1, shape).astype(leaf.dtype)
 
-    return jax.tree.map(numbers, learner.empty_transition())
+    return jax.tree.map(numbers, learner.views.stored())
 
 
 def make_program(learner: MATD3Learner) -> Callable[..., Any]:
@@ -126,12 +132,12 @@ def measure(method: str, agents: int, options: argparse.Namespace) -> dict[str, 
         "critic_parameters": footprint(shapes.online.critics).parameters,
     }
     limit = options.memory * 2**30 if options.memory else _limit()
-    ring = jax.eval_shape(lambda: empty_ring(learner.empty_transition(), ring_size(learner)))
+    ring = jax.eval_shape(lambda: empty_ring(learner.views.stored(), ring_size(learner)))
     held = nbytes(shapes) + nbytes(ring)
     if held + nbytes(trained) > limit:  # no program does with less than this and one gradient
         return row | _refusal(held, nbytes(trained), limit, "at least ")
     started = time.perf_counter()
-    chains = jax.eval_shape(lambda: _chains(learner, empty_ring(learner.empty_transition(), ring_size(learner))))
+    chains = jax.eval_shape(lambda: _chains(learner, empty_ring(learner.views.stored(), ring_size(learner))))
     key, number = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
     lowered = jax.jit(make_program(learner), donate_argnums=0).lower(shapes, ring, chains, key, number, number)
     program = lowered.compile()
@@ -161,7 +167,7 @@ def _refusal(held: int, temporary: int, limit: float, least: str) -> dict[str, A
 
 def _chains(learner: MATD3Learner, ring: Ring[Transition]) -> NStep:
     places = distinct(jax.random.key(1), ring.count, (DRAWN, learner.settings.batch))
-    return learner.chains(ring, places, ENVS)
+    return learner.chains(ring, places)
 
 
 def train(learner: MATD3Learner, program: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -169,7 +175,7 @@ def train(learner: MATD3Learner, program: Any, options: argparse.Namespace) -> d
     found = physics(learner)
     block = synthetic(learner) if found is None else found
     state = jax.jit(learner.init)(jax.random.key(0))
-    ring = empty_ring(learner.empty_transition(), ring_size(learner)).add(jax.device_put(block))
+    ring = empty_ring(learner.views.stored(), ring_size(learner)).add(jax.device_put(block))
     chains = jax.jit(lambda ring: _chains(learner, ring))(ring)
     row = {"transitions": "synthetic" if found is None else "physics", "state_bytes": nbytes(state)}
     every, done, times = learner.settings.policy_freq, 0, []

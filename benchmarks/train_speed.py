@@ -3,6 +3,8 @@
     python benchmarks/train_speed.py                                  # the paper's setting, one seed, this machine
     python benchmarks/train_speed.py --methods prism --seeds 1,5,20 --envs 1,8,16
 
+    python benchmarks/train_speed.py --methods prism --against ../old  # this commit and another, in turn
+
 Every row carries its ratio to the first row of its table, measured in the same run.
 """
 
@@ -12,13 +14,14 @@ import resource
 import time
 from pathlib import Path
 
+import against
 import jax
 import jax.numpy as jnp
 
 from prism_marl import envs
 from prism_marl.experiment.presets import preset
 from prism_marl.runs.machine import describe_machine
-from prism_marl.training.trainer import Trainer
+from prism_marl.training.build import make_trainer
 
 
 def train_row(task: str, method: str, seeds: int, copies: int, seconds: float, overrides: list[str]) -> dict:
@@ -27,26 +30,28 @@ def train_row(task: str, method: str, seeds: int, copies: int, seconds: float, o
     for word in overrides:
         experiment = experiment.with_option(*word.split("=", 1))
     experiment.validate()
-    trainer = Trainer(experiment, envs.make(task))
+    trainer = make_trainer(experiment)
     started = time.perf_counter()
     state = jax.block_until_ready(jax.jit(trainer.init)())
     advance = jax.jit(lambda state, goal: trainer.advance(state, goal, learn=True), donate_argnums=0)
     advance = advance.lower(state, jnp.int32(0)).compile()
     compile_seconds = time.perf_counter() - started
 
-    horizon, batch = trainer.env.spec.horizon, experiment.learner.batch
+    horizon, batch = trainer.learner.spec.horizon, experiment.learner.batch
     piece = horizon * max(batch, 2 * copies)
     goal = 2 * piece
     state = jax.block_until_ready(advance(state, jnp.int32(goal)))  # past the first updates
     rates = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(rates) < 3:
-        before, iterations = int(jnp.sum(state.seeds.steps)), int(state.iteration)
+        before, iterations = int(jnp.sum(state.seeds.steps)), int(state.clock.iteration)
         goal += piece
         started = time.perf_counter()
         state = jax.block_until_ready(advance(state, jnp.int32(goal)))
         spent = time.perf_counter() - started
-        rates.append(((int(jnp.sum(state.seeds.steps)) - before) / spent, spent / (int(state.iteration) - iterations)))
+        rates.append(
+            ((int(jnp.sum(state.seeds.steps)) - before) / spent, spent / (int(state.clock.iteration) - iterations))
+        )
     rates.sort()
     steps_per_second, iteration = rates[len(rates) // 2]
     return {
@@ -106,6 +111,18 @@ def show(rows: list[dict], columns: list[str]) -> None:
         print("| " + " | ".join([*cells, f"{row['steps_per_second'] / base:.2f}"]) + " |", flush=True)
 
 
+def compare(found: argparse.Namespace) -> None:
+    """Method by method, since each has settings of its own."""
+    words = against.words_without(["--against", "--rounds", "--methods", "--copies", "--out"])
+    for method in filter(None, found.methods.split(",")):
+        settings = against.different_settings(found.against, found.task, method, but=("run.seeds", "run.envs"))
+        both = [*words, "--methods", method, "--copies", ""]
+        against.compare(Path(__file__), found.against, both, found.rounds, settings=settings)
+    if found.copies:
+        both = [*words, "--methods", "", "--copies", found.copies]
+        against.compare(Path(__file__), found.against, both, found.rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="lbf/10x10-3p-3f")
@@ -118,7 +135,11 @@ def main() -> None:
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="for example learner.batch=64"
     )
     parser.add_argument("--out", type=Path, help="write rows as JSON lines")
+    against.add_options(parser)
     found = parser.parse_args()
+    if found.against:
+        compare(found)
+        return
 
     rows = []
     for copies in map(int, filter(None, found.copies.split(","))):

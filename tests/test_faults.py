@@ -328,13 +328,14 @@ WATCHED = """
 import os, sys
 import jax
 from jax._src import xla_bridge
+from prism_marl import api
 from prism_marl.cli import train
 from prism_marl.runs import machine
 def experiment(*arguments):
     assert not xla_bridge.backends_are_initialized()
     found = machine.describe_machine()
     print(found["deterministic"], found["products"], jax.config.jax_default_matmul_precision)
-train.run_experiment = experiment
+api.run_experiment = experiment
 train.run(sys.argv[1:])
 """
 
