@@ -37,6 +37,7 @@ import safetensors.numpy
 
 # Pattern in a tensor's name of the first recording -> what the second has in its place: from checkpoint format 3 to 4.
 RENAMED: dict[str, str] = {
+    r"^seeds\.learner\.renewed$": "seeds.state.critic_resets",
     r"^seeds\.learner\.": "seeds.state.",
     r"^seeds\.key$": "seeds.state.key",
     r"^seeds\.replay\.": "seeds.buffer.",
@@ -46,8 +47,7 @@ RENAMED: dict[str, str] = {
     r"^renewed$": "clock.own.1",
     r"^simulator\.": "snapshot.",
 }
-# The same, but only where the second recording has such a name: whole episodes keep observations in a record of their own
-# kind.
+# The same, but only where the second recording has such a name: episodes keep observations in a record of their own
 MOVED: dict[str, str] = {r"^(seeds\.buffer\.storage)\.(local|state|avail|role)$": r"\1.obs.\2"}
 PATIENCE = 3600  # seconds until a run counts as hung
 SHOWN = 8  # names printed of those that have no counterpart

@@ -32,7 +32,7 @@ import numpy as np
 from prism_marl.networks.mlp import mlp_actor
 from prism_marl.networks.recurrent import recurrent_agent
 from prism_marl.sharing import METHODS, RoleLinear, Sharing, method
-from prism_marl.sharing.base import network_regularizers
+from prism_marl.sharing.base import network_regularisers
 from prism_marl.sharing.footprint import footprint
 
 BASELINE = "fups_id"
@@ -137,7 +137,7 @@ def make_program(name: str, part: str, setting: Setting, agents: int, penalties:
     def loss(moved: Any, fixed: Any, x: jax.Array) -> jax.Array:
         network = eqx.combine(moved[0], fixed)
         total = jnp.mean(outputs(network, moved[1] if part == "layer" else x) ** 2)
-        return total + 0.01 * sum(network_regularizers(network).values()) if penalties else total
+        return total + 0.01 * sum(network_regularisers(network).values()) if penalties else total
 
     def program(network: Any, x: jax.Array, repetitions: jax.Array) -> Any:
         moved, fixed = eqx.partition(network, eqx.is_inexact_array)

@@ -14,7 +14,7 @@ from typing import Any
 
 from prism_marl.experiment.presets import preset
 from prism_marl.paper import speeds
-from prism_marl.paper.speeds import Speed
+from prism_marl.paper.speeds import Speed, batch_of
 from prism_marl.sweeps.grid import is_finished
 
 RECORD = Path(speeds.__file__).with_name("speeds.json")
@@ -29,7 +29,7 @@ def of_row(row: dict[str, Any], note: str) -> Speed:
         seeds=row["seeds"],
         envs=row.get("envs", experiment.run.envs),
         width=experiment.network.width,
-        batch=experiment.learner.batch,
+        batch=batch_of(experiment),
         platform=machine["platform"],
         device=machine["device"],
         cores=machine["cores"],

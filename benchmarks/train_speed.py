@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from prism_marl import envs
 from prism_marl.experiment.presets import preset
+from prism_marl.paper.speeds import batch_of
 from prism_marl.runs.machine import describe_machine
 from prism_marl.training.build import make_trainer
 
@@ -37,7 +38,7 @@ def train_row(task: str, method: str, seeds: int, copies: int, seconds: float, o
     advance = advance.lower(state, jnp.int32(0)).compile()
     compile_seconds = time.perf_counter() - started
 
-    horizon, batch = trainer.learner.spec.horizon, experiment.learner.batch
+    horizon, batch = trainer.learner.spec.horizon, batch_of(experiment)
     piece = horizon * max(batch, 2 * copies)
     goal = 2 * piece
     state = jax.block_until_ready(advance(state, jnp.int32(goal)))  # past the first updates

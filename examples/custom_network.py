@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from prism_marl.sharing import Prism, RoleLinear, network_regularizers
+from prism_marl.sharing import Prism, RoleLinear, network_regularisers
 
 AGENTS, FEATURES, WIDTH, BATCH = 4, 8, 32, 64
 
@@ -52,7 +52,7 @@ def main(steps: int = 2_000) -> tuple[float, float]:
     def loss(net: Net, key):
         x, identity, target = sample(key, weight)
         error = jnp.mean((net(x, identity) - target) ** 2)
-        return error + sharing.ortho * network_regularizers(net)["orthogonality"], error
+        return error + sharing.ortho * network_regularisers(net)["orthogonality"], error
 
     @jax.jit
     def train(net: Net, keys):

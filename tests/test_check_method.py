@@ -105,7 +105,7 @@ def test_a_method_that_keeps_its_promises_passes():
         (with_layer(__call__=only_hidden), r"BadLayer \(kind 'hidden', depth 1\): __call__"),
         (with_layer(__call__=lambda self, x, identity=None: x), r"__call__ on x .* returns shape \[2, 4, 5\]; return"),
         (with_layer(__call__=lambda self, x, identity=None: x @ self.weight), "__call__ on x of .*: fails with"),
-        (with_layer(regularizers=lambda self: {"mine": self.weight}), "regularizers: return a dict of scalars"),
+        (with_layer(regularisers=lambda self: {"mine": self.weight}), "regularisers: return a dict of scalars"),
         (with_layer(diversity=lambda self: jnp.zeros(())), "diversity: return a scalar and the number"),
         (with_layer(spectrum=lambda self: (self.bias, self.bias[0])), r"spectrum: return .* \[4, values\]"),
         (with_method(identities=lambda self, agents, roles: 2), "Bad.identities: 2 identities for 4 agents"),

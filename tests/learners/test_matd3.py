@@ -18,7 +18,7 @@ from prism_marl.learners.matd3_updates import Batch
 from prism_marl.learners.regularisation import Balance
 from prism_marl.learners.sequential import Steps, polyak_rates
 from prism_marl.networks.inputs import zscore
-from prism_marl.sharing import METHODS, network_regularizers
+from prism_marl.sharing import METHODS, network_regularisers
 from prism_marl.types import EnvSpec
 
 SPEC = EnvSpec(
@@ -256,7 +256,7 @@ def test_critics_take_one_adam_step_on_the_sum_of_their_errors(method, changes):
     assert np.isclose(metrics["critic_loss"], task, rtol=1e-3)
     assert np.isclose(metrics["q"], values.mean(), rtol=1e-3, atol=1e-5)
     if method == "kaleidoscope":
-        apart = float(network_regularizers(state.online.critics)["diversity"])
+        apart = float(network_regularisers(state.online.critics)["diversity"])
         assert metrics["critic_diversity"] == pytest.approx(apart, rel=1e-4) and apart < 0
         assert metrics["critic_diversity_coefficient"] == pytest.approx(abs(0.1 * task / apart), rel=1e-3)
         assert metrics["loss"] == pytest.approx(task * 0.9, rel=1e-3)
@@ -276,10 +276,10 @@ def test_critics_take_one_adam_step_on_the_sum_of_their_errors(method, changes):
 def test_kaleidoscopes_critics_get_fresh_thresholds_one_after_the_other():
     learner = make("kaleidoscope")
     state = started(learner)
-    renew = jax.jit(learner.renew_critic)
+    renew = jax.jit(learner.reset_critic)
     for number in range(4):
         before, state = state, renew(state, jax.random.key(number))
-        assert int(state.renewed) == number + 1
+        assert int(state.critic_resets) == number + 1
         for name in ("fc1", "fc2", "fc3"):
             old, new = getattr(before.online.critics, name), getattr(state.online.critics, name)
             assert_array_equal(old.weight, new.weight)
@@ -319,12 +319,12 @@ def reference_actors(learner: MATD3Learner, state, batch: Batch):
 
     @jax.jit
     def look(own, trained, identity, agent):
-        return task(own, trained, identity, agent), network_regularizers(network(own, trained, identity))
+        return task(own, trained, identity, agent), network_regularisers(network(own, trained, identity))
 
     @jax.jit
     @jax.grad
     def gradient(own, trained, identity, agent, coefficient):
-        terms = network_regularizers(network(own, trained, identity))
+        terms = network_regularisers(network(own, trained, identity))
         extra = sum(weight * terms[name] for name, weight in penalties.fixed if name in terms)
         return task(own, trained, identity, agent) + extra + coefficient * terms.get("diversity", 0.0)
 

@@ -14,7 +14,7 @@ from prism_marl.learners.base import Mode, Trajectory
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.rewards import RewardScale
 from prism_marl.learners.value import Memory
-from prism_marl.sharing import METHODS, network_regularizers
+from prism_marl.sharing import METHODS, network_regularisers
 from prism_marl.types import EnvSpec, Observation
 
 SPEC = EnvSpec("toy", agents=3, observation=4, state=5, actions=4, roles=3, horizon=5)
@@ -244,10 +244,10 @@ def test_the_coefficient_is_a_number_to_the_gradient(method, ortho):
         return regularised(task(trained), eqx.combine(trained, fixed), learner.sharing.penalties(), balance)[0]
 
     def by_hand(trained, coefficient):
-        found = network_regularizers(eqx.combine(trained, fixed))
+        found = network_regularisers(eqx.combine(trained, fixed))
         return task(trained) + coefficient * found["diversity"] + ortho * found.get("orthogonality", 0.0)
 
-    apart = float(jax.jit(network_regularizers)(agent)["diversity"])
+    apart = float(jax.jit(network_regularisers)(agent)["diversity"])
     coefficient = abs(5.0 * (4.0 + float(task(trained))) / (-3.0 + apart))
     one, gradient = jax.jit(jax.value_and_grad(ours))(trained)
     other, expected = jax.jit(jax.value_and_grad(by_hand))(trained, coefficient)

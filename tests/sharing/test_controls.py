@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.networks import recurrent_agent
-from prism_marl.sharing import FiLM, FuPSID, MultiHead, Prism, RandomSpectrum, SpectrumDelta, network_regularizers
+from prism_marl.sharing import FiLM, FuPSID, MultiHead, Prism, RandomSpectrum, SpectrumDelta, network_regularisers
 from prism_marl.sharing.fups import SharedLinear
 from prism_marl.sharing.nops import IndependentLinear
 
@@ -56,7 +56,7 @@ def test_share_of_random_directions():
 
 @pytest.mark.parametrize("sharing", [RandomSpectrum(), SpectrumDelta()])
 def test_spectral_controls_keep_orthogonality_and_drop_diversity(sharing):
-    terms = network_regularizers(layer(sharing))
+    terms = network_regularisers(layer(sharing))
     assert set(terms) == {"orthogonality"}
     assert_allclose(terms["orthogonality"], 0, atol=1e-8)
     assert dict(sharing.penalties().fixed)["orthogonality"] == dict(Prism().penalties().fixed)["orthogonality"]

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.networks import mlp_actor, recurrent_agent
-from prism_marl.sharing import FuPSID, Kaleidoscope, network_regularizers
+from prism_marl.sharing import FuPSID, Kaleidoscope, network_regularisers
 from prism_marl.sharing.base import Experience, map_layers
 from prism_marl.sharing.kaleidoscope import ThresholdLinear
 
@@ -94,7 +94,7 @@ def test_task_gradient_equals_reference(kaleidoscope):
 
 def test_diversity_and_its_gradient_equal_reference(kaleidoscope):
     agent, data = kaleidoscope
-    loss = jax.value_and_grad(lambda agent: 1e4 * network_regularizers(agent)["diversity"])
+    loss = jax.value_and_grad(lambda agent: 1e4 * network_regularisers(agent)["diversity"])
     value, gradient = jax.jit(loss)(agent)
     assert_allclose(value / 1e4, data["div_loss"], rtol=1e-5)
     for number, name in enumerate(LAYERS, start=1):

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from prism_marl.errors import UserError
 from prism_marl.networks import mlp_actor, recurrent_agent
-from prism_marl.sharing import METHODS, RoleLinear, method, network_regularizers, role_layers
+from prism_marl.sharing import METHODS, RoleLinear, method, network_regularisers, role_layers
 
 IDENTITIES = 3
 SETTINGS = {name: settings_class() for name, settings_class in METHODS.items()}
@@ -140,7 +140,7 @@ def test_networks_hold_arrays_only_and_mark_what_is_private(name, build):
         for layer in role_layers(network).values():
             assert layer.identities == identities
             check_private(layer, identities)
-        assert all(value.shape == () for value in network_regularizers(network).values())
+        assert all(value.shape == () for value in network_regularisers(network).values())
         x, role = jnp.ones((2, IDENTITIES, 6)), jnp.zeros((2, IDENTITIES), jnp.int32)
         if build is mlp_actor:
             return network(x, role)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
-from prism_marl.sharing import FuPSIDSVD, Prism, network_regularizers, spectral
+from prism_marl.sharing import FuPSIDSVD, Prism, network_regularisers, spectral
 from prism_marl.sharing.base import Experience, uniform_weight
 from prism_marl.sharing.prism import SpectralLinear
 from prism_marl.sharing.resets import fresh_directions
@@ -61,7 +61,7 @@ def test_all_common_equals_full_sharing_with_svd():
         assert_array_equal(one, two)
     x = jax.random.normal(KEY, (4, 3, 6))
     assert_allclose(mine(x), x @ ((mine.U * mine.s) @ mine.V.T).T + mine.bias, rtol=1e-5, atol=1e-6)
-    assert set(network_regularizers(mine)) == {"orthogonality"}
+    assert set(network_regularisers(mine)) == {"orthogonality"}
 
 
 @pytest.mark.parametrize(("fan_out", "masked"), [(1, 0), (2, 1)])
@@ -235,7 +235,7 @@ def test_diversity_equals_the_sum_over_pairs(ste):
 
 def test_network_term_is_a_negated_mean_over_pairs_and_entries():
     layer = by_hand([[-2.0, -1.0], [-3.0, 1.0]])
-    assert_allclose(network_regularizers(layer)["diversity"], -(2 * 0.5) / (2 * 2), rtol=1e-6)
+    assert_allclose(network_regularisers(layer)["diversity"], -(2 * 0.5) / (2 * 2), rtol=1e-6)
 
 
 def test_threshold_rate_scales_steps_but_not_the_start():

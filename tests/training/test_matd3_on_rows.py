@@ -75,7 +75,7 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
         return eqx.tree_at(lambda s: s.updates, state, state.updates + 1), metrics
 
     def actors(self, state, batch, step):
-        return eqx.tree_at(lambda s: s.renewed, state, state.renewed + 1), {"actor_loss": jnp.full((), 3.0)}
+        return eqx.tree_at(lambda s: s.critic_resets, state, state.critic_resets + 1), {"actor_loss": jnp.full((), 3.0)}
 
     monkeypatch.setattr(type(trainer.learner), "update_critics", critics)
     monkeypatch.setattr(type(trainer.learner), "update_actors", actors)
@@ -87,7 +87,7 @@ def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     for number in (1, 2, 3):
         seeds, clock = learn(seeds, clock, *collected)
         assert_array_equal(seeds.state.updates, [5 * number] * 2)
-        assert_array_equal(seeds.state.renewed, [5 * number // 2] * 2)
+        assert_array_equal(seeds.state.critic_resets, [5 * number // 2] * 2)
         assert_array_equal(seeds.steps, [10 * (number + 1)] * 2)
         assert [int(counter) for counter in jax.tree.leaves(clock)] == [number + 1, 5 * number, 5 * number, 0]
     assert_allclose(seeds.log.sums["loss"], 15)
@@ -171,7 +171,9 @@ def test_a_run_warms_up_on_top_of_its_steps(finished):
     assert_array_equal(state["seeds.state.updates"], [100, 100])  # half an update for each of 200 steps
     assert int(state["clock.own.0"]) == 100 and int(state["clock.iteration"]) == 22 and int(state["refreshed"]) == 120
     assert_array_equal(state["seeds.buffer.added"], [220, 220])
-    assert_array_equal(state["seeds.state.renewed"], [3, 3])  # critics start afresh at 50, 100, 150; 200 is too late
+    assert_array_equal(
+        state["seeds.state.critic_resets"], [3, 3]
+    )  # critics start afresh at 50, 100, 150; 200 is too late
     assert int(state["clock.own.1"]) == 150
     assert all(np.isfinite(value) for row in rows(finished, "train") for value in row.values())
     assert "epsilon" not in rows(finished, "train")[0] and len(rows(finished, "train")) == 8

@@ -29,17 +29,17 @@ class Transition(NamedTuple):
 class NStep(NamedTuple):
     """What a chain of up to n steps comes down to."""
 
-    start: Int[Array, "*b"]  # place of the first step, whose observation and action are learned from
-    last: Int[Array, "*b"]  # place of the last step, whose next observation is bootstrapped from
+    start: Int[Array, "*b"]  # index of the first step, whose observation and action are learned from
+    last: Int[Array, "*b"]  # index of the last step, whose next observation is bootstrapped from
     reward: Float[Array, "*b"]  # discounted sum
     discount: Float[Array, "*b"]  # gamma to the power of the steps taken, 0 after a true end
 
 
 def n_step(ring: Ring[Transition], start: Int[Array, "*b"], *, envs: int, steps: int, gamma: float) -> NStep:
-    """Walk from each place up to ``steps`` steps along its environment; stop at an end or at the newest step."""
-    place = (start[..., None] + envs * jnp.arange(steps)) % ring.capacity
-    behind = (ring.added - 1 - place) % ring.capacity  # how many steps of any environment came after this one
-    stops = ring.storage.done[place] | (behind < envs)
+    """Walk from each index up to ``steps`` steps along its environment; stop at an end or at the newest step."""
+    index = (start[..., None] + envs * jnp.arange(steps)) % ring.capacity
+    behind = (ring.added - 1 - index) % ring.capacity  # how many steps of any environment came after this one
+    stops = ring.storage.done[index] | (behind < envs)
     before = jnp.cumsum(stops, axis=-1) - stops
     taken = before == 0
     powers = gamma ** jnp.arange(steps, dtype=jnp.float32)
@@ -48,7 +48,7 @@ def n_step(ring: Ring[Transition], start: Int[Array, "*b"], *, envs: int, steps:
     return NStep(
         start=start,
         last=last,
-        reward=jnp.sum(taken * powers * ring.storage.reward[place], axis=-1),
+        reward=jnp.sum(taken * powers * ring.storage.reward[index], axis=-1),
         discount=jnp.where(ring.storage.terminated[last], 0.0, gamma ** number.astype(jnp.float32)),
     )
 
@@ -60,13 +60,13 @@ def distinct(key: Key[Array, ""], below: Int[Array, ""], shape: tuple[int, ...])
     unlike another, so every set is equally likely. In a large ring one or two rounds are enough.
     """
 
-    places = jnp.broadcast_to(jnp.arange(shape[-1]), shape)
+    indices = jnp.broadcast_to(jnp.arange(shape[-1]), shape)
 
     def redraw(carry):
         numbers, again, key = carry
         key, key_draw = jax.random.split(key)
         numbers = jnp.where(again, jax.random.randint(key_draw, shape, 0, below), numbers)
-        ranked, order = jax.lax.sort((numbers, places), is_stable=True, num_keys=1)
+        ranked, order = jax.lax.sort((numbers, indices), is_stable=True, num_keys=1)
         repeated = jnp.concatenate([jnp.zeros_like(ranked[..., :1]), ranked[..., 1:] == ranked[..., :-1]], axis=-1)
         return numbers, jnp.put_along_axis(again, order, repeated.astype(bool), axis=-1, inplace=False), key
 

@@ -28,20 +28,20 @@ class Ring(eqx.Module, Generic[Item]):
     def add(self, items: Item) -> "Ring[Item]":
         """Append items along the first axis, overwriting the oldest."""
         number = jax.tree.leaves(items)[0].shape[0]
-        place = (self.added + jnp.arange(number)) % self.capacity
-        storage = jax.tree.map(lambda held, new: held.at[place].set(new.astype(held.dtype)), self.storage, items)
+        index = (self.added + jnp.arange(number)) % self.capacity
+        storage = jax.tree.map(lambda held, new: held.at[index].set(new.astype(held.dtype)), self.storage, items)
         return Ring(storage, self.added + number)
 
     def sample(self, key: Key[Array, ""], number: int) -> Item:
-        """Distinct items, uniformly: the places of the largest of as many random numbers as there are items."""
+        """Distinct items, uniformly: the indices of the largest of as many random numbers as there are items."""
         noise = jax.random.uniform(key, (self.capacity,))
-        _, place = jax.lax.top_k(jnp.where(jnp.arange(self.capacity) < self.count, noise, -1.0), number)
-        return jax.tree.map(lambda held: held[place], self.storage)
+        _, index = jax.lax.top_k(jnp.where(jnp.arange(self.capacity) < self.count, noise, -1.0), number)
+        return jax.tree.map(lambda held: held[index], self.storage)
 
     def newest(self, number: int) -> Item:
         """The latest items, newest first."""
-        place = (self.added - 1 - jnp.arange(number)) % self.capacity
-        return jax.tree.map(lambda held: held[place], self.storage)
+        index = (self.added - 1 - jnp.arange(number)) % self.capacity
+        return jax.tree.map(lambda held: held[index], self.storage)
 
 
 def empty_ring(example: Item, capacity: int) -> Ring[Item]:

@@ -201,9 +201,9 @@ class MATD3Learner(MATD3Updates):
         """A round: all batches are chosen first, then critics and actors learn from one after the other."""
         del batch, step  # the same for all seeds here, so it comes from the clock
         settings, step = self.settings, clock.iteration * self.interval
-        updates, renewed = clock.own
+        updates, reset_at = clock.own
         keys = jax.random.split(self.key(state, clock, "update")[1], 3)
-        state, renewed = self._renew(state, keys[0], step, renewed)
+        state, reset_at = self._reset_critic(state, keys[0], step, reset_at)
         along = (
             self._chains(keys[1], buffer),
             jax.random.split(keys[2], settings.updates),
@@ -212,7 +212,7 @@ class MATD3Learner(MATD3Updates):
         state, log = self._round((state, log), buffer, step, along)
         # A gradient that is not finite stays in Adam's moments, so one look at these serves the whole round.
         log = log.check({"gradient": all_finite((state.actor_optimiser, state.critic_optimiser))}, step)
-        own = (updates + settings.updates, renewed)
+        own = (updates + settings.updates, reset_at)
         return state, log, clock._replace(summed=clock.summed + settings.updates, own=own)
 
     def _chains(self, key: Key[Array, ""], ring: Ring[Transition]) -> NStep:
@@ -263,17 +263,17 @@ class MATD3Learner(MATD3Updates):
         state, metrics = self.update_actors(state, batch, step)
         return state, log.add(metrics, step, weight=self.settings.policy_freq)
 
-    def _renew(self, state: MATD3State, key: Key[Array, ""], step: Int[Array, ""], renewed: Int[Array, ""]):
+    def _reset_critic(self, state: MATD3State, key: Key[Array, ""], step: Int[Array, ""], reset_at: Int[Array, ""]):
         """A fresh start for one critic, when it is time and more than another interval of training is left; never for
         methods whose critics have none."""
         every = self.critic_sharing.refresh_interval()
         if not every:
-            return state, renewed
-        due = step - renewed >= every
+            return state, reset_at
+        due = step - reset_at >= every
         if self.steps:
             due &= self.settings.warmup + self.steps - step > every
-        state = jax.lax.cond(due, self.renew_critic, lambda state, key: state, state, key)
-        return state, jnp.where(due, step, renewed)
+        state = jax.lax.cond(due, self.reset_critic, lambda state, key: state, state, key)
+        return state, jnp.where(due, step, reset_at)
 
     def agent(self, state: MATD3State) -> MlpActor:
         return state.online.agent

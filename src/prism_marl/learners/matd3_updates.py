@@ -57,7 +57,7 @@ class MATD3State(eqx.Module):
     actor_balance: Balance
     critic_balance: Balance
     updates: Int[Array, ""]  # of the critics
-    renewed: Int[Array, ""]  # critics that were given a fresh start so far
+    critic_resets: Int[Array, ""]  # critics that were given a fresh start so far
     key: Key[Array, ""]  # never changes: counters tell its uses apart
 
 
@@ -122,7 +122,7 @@ class MATD3Updates:
             actor_balance=Balance.empty(self.sharing.penalties().window * self.spec.agents),
             critic_balance=Balance.empty(self.critic_sharing.penalties().window * self.settings.policy_freq),
             updates=jnp.zeros((), jnp.int32),
-            renewed=jnp.zeros((), jnp.int32),
+            critic_resets=jnp.zeros((), jnp.int32),
             key=key_train,
         )
 
@@ -196,11 +196,11 @@ class MATD3Updates:
         places = lambda s: (s.online.agent, s.target, s.actor_optimiser, s.actor_balance)  # noqa: E731
         return eqx.tree_at(places, state, (actor, target, optimiser, balance)), metrics
 
-    def renew_critic(self, state: MATD3State, key: Key[Array, ""]) -> MATD3State:
+    def reset_critic(self, state: MATD3State, key: Key[Array, ""]) -> MATD3State:
         """The next critic in turn gets a fresh start; its target follows as always."""
-        member = state.renewed % self.settings.n_critics
-        members = self.critic_sharing.renew(state.online.critics, member, key)
-        return eqx.tree_at(lambda s: (s.online.critics, s.renewed), state, (members, state.renewed + 1))
+        member = state.critic_resets % self.settings.n_critics
+        members = self.critic_sharing.reset_critic(state.online.critics, member, key)
+        return eqx.tree_at(lambda s: (s.online.critics, s.critic_resets), state, (members, state.critic_resets + 1))
 
     def actions(self, actor: MlpActor, local: Float[Array, "b a o"], state: Float[Array, "b s"]):
         """Actions [b, a, u] of all agents, without noise."""

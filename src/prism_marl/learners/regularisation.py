@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from prism_marl.sharing.base import Penalties, network_regularizers
+from prism_marl.sharing.base import Penalties, network_regularisers
 
 
 class Balance(eqx.Module):
@@ -23,10 +23,10 @@ class Balance(eqx.Module):
 
     def push(self, task: Float[Array, ""], diversity: Float[Array, ""]) -> "Balance":
         """Remember the current losses; no gradient flows through the memory."""
-        place = self.count % self.task.size
+        index = self.count % self.task.size
         return Balance(
-            self.task.at[place].set(jax.lax.stop_gradient(task)),
-            self.diversity.at[place].set(jax.lax.stop_gradient(diversity)),
+            self.task.at[index].set(jax.lax.stop_gradient(task)),
+            self.diversity.at[index].set(jax.lax.stop_gradient(diversity)),
             self.count + 1,
         )
 
@@ -42,7 +42,7 @@ def regularised(
     task: Float[Array, ""], network: Any, penalties: Penalties, balance: Balance
 ) -> tuple[Float[Array, ""], Balance, dict[str, Float[Array, ""]]]:
     """The task loss with the terms of the sharing method, the memory behind their weights, and the terms themselves."""
-    terms = network_regularizers(network)
+    terms = network_regularisers(network)
     loss, metrics = task, dict(terms)
     for name, weight in penalties.fixed:
         if name in terms:

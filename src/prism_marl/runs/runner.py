@@ -34,7 +34,7 @@ from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
 from prism_marl.training.programs import Programs
-from prism_marl.training.sharding import seed_places
+from prism_marl.training.sharding import seed_shardings
 from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
@@ -49,16 +49,20 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
     experiment.validate()
     check_user_code(experiment)
     trainer = make_trainer(experiment)
-    like = _check_memory(trainer)
+    template = _check_memory(trainer)
     with contextlib.closing(trainer), locked(folder), stop_signals() as stop, full_memory_explained():
         write_config(experiment, folder)
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
             programs = Programs(
-                trainer, monitor, like, seed_places(trainer, like, monitor), open_export_cache(cache, trainer)
+                trainer,
+                monitor,
+                template,
+                seed_shardings(trainer, template, monitor),
+                open_export_cache(cache, trainer),
             )
-            _Session(trainer, folder, monitor, stop, writer, like, programs).run()
+            _Session(trainer, folder, monitor, stop, writer, template, programs).run()
     return folder
 
 
@@ -69,7 +73,7 @@ class _Session:
     monitor: Monitor
     stop: Stop
     writer: checkpoint.Writer
-    like: TrainState  # shapes only
+    template: TrainState  # shapes only
     programs: Programs
     evaluation: int = 0  # number of the next evaluation
     rate: float = 0.0  # steps/s of the latest piece
@@ -191,7 +195,7 @@ class _Session:
     @cached_property
     def _common(self) -> dict[str, int]:
         """How many directions of each layer are on for everybody."""
-        layers: dict[str, Any] = role_layers(self.trainer.learner.agent(self.like.seeds.state))
+        layers: dict[str, Any] = role_layers(self.trainer.learner.agent(self.template.seeds.state))
         return {name: layer.s.shape[-1] - layer.masked for name, layer in layers.items() if hasattr(layer, "masked")}
 
     @cached_property
@@ -224,12 +228,12 @@ class _Session:
             write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes)
 
     def _restore(self) -> TrainState:
-        found = checkpoint.load_newest(self.folder / "checkpoints", self.like, self.writer.owner, self._lost_rows)
+        found = checkpoint.load_newest(self.folder / "checkpoints", self.template, self.writer.owner, self._lost_rows)
         if found is None:
             refuse_lost_checkpoints(self.folder)
             for rows in self.rows.values():
                 rows.cut(0)
-            return self.programs.place(self.programs.init())
+            return self.programs.put(self.programs.init())
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
@@ -239,7 +243,7 @@ class _Session:
         reached = int(self._steps(state).min())
         self.monitor.note(f"continuing from step {reached:,}")
         self.monitor.progress(reached, 0.0, "")
-        return self.programs.place(state)
+        return self.programs.put(state)
 
     def _save(self, state: TrainState) -> None:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""

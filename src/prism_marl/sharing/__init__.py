@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from prism_marl.errors import UserError, nearest
 from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
-from prism_marl.sharing.base import RoleLinear, Sharing, network_regularizers, role_layers
+from prism_marl.sharing.base import RoleLinear, Sharing, network_regularisers, role_layers
 from prism_marl.sharing.controls import FiLM, MultiHead, RandomSpectrum, SpectrumDelta
 from prism_marl.sharing.fups import FuPS, FuPSID
 from prism_marl.sharing.hypermarl import HyperMARL
@@ -80,7 +80,7 @@ __all__ = [
     "Sharing",
     "SpectrumDelta",
     "method",
-    "network_regularizers",
+    "network_regularisers",
     "register",
     "role_layers",
 ]

@@ -61,7 +61,7 @@ class RoleLinear(eqx.Module):
         """Weighted sum of mask differences over ordered pairs of identities, and the number of entries of one mask."""
         return jnp.zeros(()), 0
 
-    def regularizers(self) -> dict[str, Float[Array, ""]]:
+    def regularisers(self) -> dict[str, Float[Array, ""]]:
         """Unweighted values of further regularisers by name; the learner weights them."""
         return {}
 
@@ -239,7 +239,7 @@ class Sharing(abc.ABC):
         """How an ensemble of critics shares weights: each critic is an identity. None = critics are independent."""
         return None
 
-    def renew(self, network: Network, identity: Int[Array, ""], key: Key[Array, ""]) -> Network:
+    def reset_critic(self, network: Network, identity: Int[Array, ""], key: Key[Array, ""]) -> Network:
         """Reset one identity. Called for one critic after the other if ``critics`` has an interval."""
         return network
 
@@ -273,13 +273,13 @@ def map_layers(function: Callable[[int, Any], Any], network: Network, kinds: typ
     return structure.unflatten([function(next(index), leaf) if isinstance(leaf, kinds) else leaf for leaf in leaves])
 
 
-def network_regularizers(network: Any) -> dict[str, Float[Array, ""]]:
+def network_regularisers(network: Any) -> dict[str, Float[Array, ""]]:
     """The regularisers of all layers: ``diversity`` is the mean over ordered pairs and entries, negated so that
     minimising it separates the masks; every other one is the sum over layers."""
     layers = list(role_layers(network).values())
     terms: dict[str, Float[Array, ""]] = {}
     for layer in layers:
-        for name, value in layer.regularizers().items():
+        for name, value in layer.regularisers().items():
             terms[name] = terms.get(name, jnp.zeros(())) + value
     sums = [(layer.diversity(), layer.identities) for layer in layers]
     entries = sum(count for (_, count), _ in sums)

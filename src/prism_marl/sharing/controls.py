@@ -43,7 +43,7 @@ class ShiftedSpectrumLinear(FactoredLinear):
     def separate(self) -> Float[Array, "m k"]:
         return self.s[self.s.size - self.masked :] + self.shift
 
-    def regularizers(self) -> dict[str, Float[Array, ""]]:
+    def regularisers(self) -> dict[str, Float[Array, ""]]:
         return {"orthogonality": self.orthogonality()}
 
     def spectrum(self) -> tuple[Float[Array, "m r"], Bool[Array, "m r"]]:
@@ -63,7 +63,7 @@ class FixedSpectrumLinear(FactoredLinear):
     def separate(self) -> Float[Array, "m k"]:
         return self.s[self.s.size - self.masked :] * self.mask
 
-    def regularizers(self) -> dict[str, Float[Array, ""]]:
+    def regularisers(self) -> dict[str, Float[Array, ""]]:
         return {"orthogonality": self.orthogonality()}
 
     def spectrum(self) -> tuple[Float[Array, "m r"], Bool[Array, "m r"]]:

@@ -135,7 +135,7 @@ class Kaleidoscope(Sharing):
             reset_interval=self.critic_reset_interval,
         )
 
-    def renew(self, network, identity, key):
+    def reset_critic(self, network, identity, key):
         """Sample all thresholds of one identity again; weights stay."""
 
         def reset_thresholds(index: int, layer: ThresholdLinear) -> ThresholdLinear:

@@ -168,7 +168,7 @@ class SpectralLinear(FactoredLinear):
         order = self._headroom() if self.settings.ties == "apart" else None
         return self.layer_weight * pairwise_difference(self.on(), size, order), self.masked
 
-    def regularizers(self) -> dict[str, Float[Array, ""]]:
+    def regularisers(self) -> dict[str, Float[Array, ""]]:
         scale = self.s.size**-2 if self.settings.ortho_norm == "r2" else 1.0
         terms = {"orthogonality": scale * self.orthogonality()}
         if self.settings.frob_decay:

@@ -37,13 +37,13 @@ class ExportCache:
     origin: str  # digest of all that decides what tracing gives, but for shapes
 
     def program(
-        self, name: str, function: Callable[..., Any], arguments: Sequence[Any], *, donate: bool, like: Any = None
+        self, name: str, function: Callable[..., Any], arguments: Sequence[Any], *, donate: bool, template: Any = None
     ) -> Callable[..., Any] | None:
-        """A function, compiled for arguments of these shapes; the first is consumed if ``donate`` says so. ``like`` has
-        the structure of its result, where that is more than dicts and tuples of arrays. None where JAX cannot export
-        it, for example because it calls back into Python."""
+        """A function, compiled for arguments of these shapes; the first is consumed if ``donate`` says so. ``template``
+        has the structure of its result, where that is more than dicts and tuples of arrays. None where JAX cannot
+        export it, for example because it calls back into Python."""
         leaves, structure = jax.tree.flatten(tuple(arguments))
-        returned = None if like is None else jax.tree.structure(like)
+        returned = None if template is None else jax.tree.structure(template)
         shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
 
         def flat(*leaves: Any) -> Any:
@@ -89,7 +89,7 @@ class ExportCache:
 
 
 def open_export_cache(cache: Path | None, trainer: Trainer) -> ExportCache | None:
-    """The shelf of an experiment; None without a cache, and where code takes part that the digest does not know."""
+    """The kept programs of an experiment; None without a cache, and where code takes part that the digest does not know."""
     parts = _parts(trainer)
     modules = [type(part).__module__ for part in parts]
     known = all(module.startswith("prism_marl.") and not module.startswith(FOREIGN) for module in modules)

@@ -21,9 +21,9 @@ class Programs:
 
     trainer: Trainer
     monitor: Monitor
-    like: TrainState  # shapes only
-    places: Any = None  # of the state's arrays, where there are several devices
-    shelf: ExportCache | None = None  # programs of earlier starts
+    template: TrainState  # shapes only
+    shardings: Any = None  # of the state's arrays, where there are several devices
+    export_cache: ExportCache | None = None  # programs of earlier starts
     seconds: float = 0.0
     compiled: dict[str, Any] = field(default_factory=dict)
 
@@ -40,9 +40,9 @@ class Programs:
             self.compiled[name] = self._compile(name, arguments)
         return self.compiled[name]
 
-    def place(self, state: Any) -> Any:
+    def put(self, state: Any) -> Any:
         """A fresh or restored state, with every array where it belongs."""
-        return state if self.places is None else jax.device_put(state, self.places)
+        return state if self.shardings is None else jax.device_put(state, self.shardings)
 
     def _compile(self, name: str, arguments: tuple[Any, ...]) -> Any:
         functions = {
@@ -60,22 +60,22 @@ class Programs:
             program = functions[name]
             self.trainer.warm(name, arguments[0])
         else:
-            like = arguments[0] if name in DONATED else None
-            program = self._built(name, functions[name], arguments, like)
+            template = arguments[0] if name in DONATED else None
+            program = self._built(name, functions[name], arguments, template)
         self.seconds += time.perf_counter() - started
         return program
 
     def _draw(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        seeds = self.like.seeds
-        like = SeedState(seeds.state, seeds.buffer, (), seeds.steps, seeds.log) if name == "networks" else None
-        return self._built(name, function, arguments, like)(*arguments)
+        seeds = self.template.seeds
+        template = SeedState(seeds.state, seeds.buffer, (), seeds.steps, seeds.log) if name == "networks" else None
+        return self._built(name, function, arguments, template)(*arguments)
 
-    def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], like: Any) -> Any:
+    def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], template: Any) -> Any:
         donated = name in DONATED
-        if self.shelf and self.places is None:
-            program = self.shelf.program(name, function, arguments, donate=donated, like=like)
+        if self.export_cache and self.shardings is None:
+            program = self.export_cache.program(name, function, arguments, donate=donated, template=template)
             if program is not None:
                 return program
-        places = self.places if donated else None
-        compiled = jax.jit(function, donate_argnums=(0,) if donated else (), out_shardings=places)
+        shardings = self.shardings if donated else None
+        compiled = jax.jit(function, donate_argnums=(0,) if donated else (), out_shardings=shardings)
         return compiled.lower(*arguments).compile()

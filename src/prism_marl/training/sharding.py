@@ -17,7 +17,7 @@ from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 
 
-def seed_places(trainer: Trainer, like: TrainState, monitor: Monitor) -> TrainState | None:
+def seed_shardings(trainer: Trainer, template: TrainState, monitor: Monitor) -> TrainState | None:
     """The place of every array of a state, in the structure of the state; None where one device does it all.
 
     Environments on the host feed one device: playing is what takes their time.
@@ -28,7 +28,7 @@ def seed_places(trainer: Trainer, like: TrainState, monitor: Monitor) -> TrainSt
     devices = seed_devices(seeds)
     if len(devices) < there:
         monitor.note(f"{len(devices)} of {there} devices are used: run.seeds {seeds} is no multiple of more")
-    return shardings(like, devices) if len(devices) > 1 else None
+    return shardings(template, devices) if len(devices) > 1 else None
 
 
 def seed_devices(seeds: int) -> list[Any]:
@@ -37,9 +37,9 @@ def seed_devices(seeds: int) -> list[Any]:
     return devices[: max(number for number in range(1, len(devices) + 1) if seeds % number == 0)]
 
 
-def shardings(like: TrainState, devices: list[Any]) -> TrainState:
+def shardings(template: TrainState, devices: list[Any]) -> TrainState:
     """Seeds apart, everything else on all devices."""
     mesh = Mesh(np.array(devices), ("seeds",))
     apart, everywhere = NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
-    placed = jax.tree.map(lambda leaf: everywhere, like)
-    return eqx.tree_at(lambda state: state.seeds, placed, jax.tree.map(lambda leaf: apart, like.seeds))
+    placed = jax.tree.map(lambda leaf: everywhere, template)
+    return eqx.tree_at(lambda state: state.seeds, placed, jax.tree.map(lambda leaf: apart, template.seeds))

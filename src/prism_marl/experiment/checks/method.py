@@ -15,7 +15,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment.checks.calls import guarded, layout, quick
 from prism_marl.learners.base import Learner
 from prism_marl.networks.build import build_agent
-from prism_marl.sharing.base import RoleLinear, Sharing, network_regularizers
+from prism_marl.sharing.base import RoleLinear, Sharing, network_regularisers
 from prism_marl.types import EnvSpec
 
 BATCH = 2
@@ -123,9 +123,9 @@ def _network(sharing: Sharing, spec: EnvSpec, learner: Learner | None, width: in
 def _check_penalties(sharing: Sharing, network: Any, who: str) -> None:
     """Every term that has a weight exists."""
     weighted = {name for name, weight in sharing.penalties().fixed if weight}
-    missing = sorted(weighted - set(jax.eval_shape(network_regularizers, network)))
+    missing = sorted(weighted - set(jax.eval_shape(network_regularisers, network)))
     if missing:
-        raise UserError(f"{who}.penalties: no layer has the term '{missing[0]}'; return it from regularizers()")
+        raise UserError(f"{who}.penalties: no layer has the term '{missing[0]}'; return it from regularisers()")
 
 
 def _linear(sharing: Sharing, place: Place, key: Any) -> RoleLinear:
@@ -219,10 +219,10 @@ def _check_leaves(layer: Any, title: str, identities: int) -> None:
 
 def _checked_terms(layer: RoleLinear, title: str) -> None:
     """Regularisers are scalars by name, a spectrum is two matrices of one shape, diversity a scalar and a count."""
-    terms = guarded(f"{title}.regularizers", jax.eval_shape, type(layer).regularizers, layer)
+    terms = guarded(f"{title}.regularisers", jax.eval_shape, type(layer).regularisers, layer)
     if not isinstance(terms, dict) or any(getattr(value, "shape", None) != () for value in terms.values()):
         raise UserError(
-            f"{title}.regularizers: return a dict of scalars by name, such as {{'mine': jnp.sum(self.w**2)}}"
+            f"{title}.regularisers: return a dict of scalars by name, such as {{'mine': jnp.sum(self.w**2)}}"
         )
     found = guarded(f"{title}.diversity", jax.eval_shape, type(layer).diversity, layer)
     if not isinstance(found, tuple) or len(found) != 2 or getattr(found[0], "shape", None) != ():
