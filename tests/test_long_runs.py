@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from prism_marl.errors import UserError
-from prism_marl.runs import runner
+from prism_marl.runs import runner, spectra
 from prism_marl.training.state import packed
 from tiny import small
 
@@ -88,7 +88,7 @@ def test_the_number_of_rows_is_bounded_before_the_start():
 
 
 def test_spectra_are_thinned_evenly_and_the_last_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "MOST_SPECTRA", 3)
+    monkeypatch.setattr(spectra, "MOST", 3)
     experiment = small("roles/2", "prism", run__steps="40", run__eval_every="8")
     folder = runner.run(experiment, tmp_path / "run")
     assert [int(path.stem) for path in sorted((folder / "spectra").iterdir())] == [0, 2, 4, 5]

@@ -24,12 +24,12 @@ from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint
-from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay, write_spectra
+from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay
 from prism_marl.runs.machine import free_bytes, full_memory_explained
-from prism_marl.runs.masks import Layers, first_spectra, shares_by_start
+from prism_marl.runs.masks import Layers
 from prism_marl.runs.rows import Rows
 from prism_marl.runs.signals import Stop, stop_signals
-from prism_marl.sharing import role_layers
+from prism_marl.runs.spectra import SpectraRecorder
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
@@ -39,7 +39,6 @@ from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
-MOST_SPECTRA = 1_000  # files, evenly spaced over a run, and the last; a page shows sixty of them
 ROW_FILES = ("eval", "train", "timing")
 
 
@@ -55,13 +54,8 @@ def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, ca
         checkpoint.remove_leftovers(folder)
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
             monitor = monitor or Quiet()
-            programs = Programs(
-                trainer,
-                monitor,
-                template,
-                seed_shardings(trainer, template, monitor),
-                open_export_cache(cache, trainer),
-            )
+            spread, kept = seed_shardings(trainer, template, monitor), open_export_cache(cache, trainer)
+            programs = Programs(trainer, monitor, template, spread, kept)
             _Session(trainer, folder, monitor, stop, writer, template, programs).run()
     return folder
 
@@ -166,7 +160,7 @@ class _Session:
         self.rows["eval"].append([row | _column(values, seed) for seed, row in enumerate(head)])
         layers = self._spectra(state)
         if means:
-            means |= self._masks_by_start(layers)
+            means |= self._recorder.masks_by_start(layers)
             self.rows["train"].append(
                 [
                     row | _column(means, seed) | self.trainer.learner.row(int(steps[seed]))
@@ -174,49 +168,26 @@ class _Session:
                 ]
             )
         self.monitor.recorded(self.folder)
-        self._write_spectra(layers, steps)
+        self._recorder.write(self.evaluation, steps.tolist(), layers)
         loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
         self.shown = f"return {np.mean(values['return']):.3f}{loss}"
         self.monitor.progress(int(steps.min()), self.rate, self.shown)
         self.evaluation += 1
-        zeros = jax.tree.map(jnp.zeros_like, state.seeds.log.sums)
-        return eqx.tree_at(
-            lambda s: (s.seeds.log.sums, s.clock.summed), state, (zeros, jnp.zeros_like(state.clock.summed))
-        )
+        fresh = jax.tree.map(jnp.zeros_like, (state.seeds.log.sums, state.clock.summed))
+        return eqx.tree_at(lambda s: (s.seeds.log.sums, s.clock.summed), state, fresh)
 
     def _refuse_nonsense(self, fault: Fault | None) -> None:
         if fault is not None:
             raise UserError(explained(fault, self.trainer.experiment), code=1)
 
+    @cached_property
+    def _recorder(self) -> SpectraRecorder:
+        agent = self.trainer.learner.agent(self.template.seeds.state)
+        return SpectraRecorder(self.folder, agent, self.trainer.experiment.run.evaluations)
+
     def _spectra(self, state: TrainState) -> Layers:
         """Masked singular values and masks of every layer that has them."""
         return jax.device_get(self._call("spectra", state))
-
-    @cached_property
-    def _common(self) -> dict[str, int]:
-        """How many directions of each layer are on for everybody."""
-        layers: dict[str, Any] = role_layers(self.trainer.learner.agent(self.template.seeds.state))
-        return {name: layer.s.shape[-1] - layer.masked for name, layer in layers.items() if hasattr(layer, "masked")}
-
-    @cached_property
-    def _first_spectra(self) -> Layers | None:
-        return first_spectra(self.folder)
-
-    def _masks_by_start(self, layers: Layers) -> dict[str, np.ndarray]:
-        """The share of mask differences that the random start of the thresholds explains, for methods with masks."""
-        held = self._common
-        masked = [name for name, (values, _) in layers.items() if held.get(name, values.shape[-1]) < values.shape[-1]]
-        if not masked or self._first_spectra is None:
-            return {}
-        return {"masks_by_start": shares_by_start(self._first_spectra, layers, self._common)}
-
-    def _write_spectra(self, layers: Layers, steps: np.ndarray) -> None:
-        total = self.trainer.experiment.run.evaluations
-        if self.evaluation % math.ceil(total / MOST_SPECTRA) and self.evaluation != total - 1:
-            return
-        if layers:
-            common = {name: self._common.get(name, 0) for name in layers}
-            write_spectra(self.folder, self.evaluation, steps.tolist(), layers, common)
 
     def _write_replay(self, state: TrainState) -> None:
         """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode

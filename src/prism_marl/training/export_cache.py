@@ -89,7 +89,7 @@ class ExportCache:
 
 
 def open_export_cache(cache: Path | None, trainer: Trainer) -> ExportCache | None:
-    """The kept programs of an experiment; None without a cache, and where code takes part that the digest does not know."""
+    """The kept programs of an experiment; None without a cache, or where code takes part that the digest misses."""
     parts = _parts(trainer)
     modules = [type(part).__module__ for part in parts]
     known = all(module.startswith("prism_marl.") and not module.startswith(FOREIGN) for module in modules)
