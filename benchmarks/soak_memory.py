@@ -26,7 +26,7 @@ from prism_marl.monitor import Quiet
 from prism_marl.runs import runner
 from prism_marl.runs.machine import configure_jax, describe_machine
 
-TASKS = ("lbf/4x4-2p-1f", "reach/2", "lbforaging/5x5-2p-1f", "roles/2")
+TASKS = ("lbf/4x4-2p-1f", "reach/2", "reach_jax/2", "lbforaging/5x5-2p-1f", "roles/2")
 ALLOWED = 10_000  # bytes per evaluation: a week of evaluations every minute is then 100 MB
 CHANGES = {"network.width": "8", "run.envs": "2", "run.eval_episodes": "2", "learner.batch": "4"}
 QMIX = {"learner.embed": "4", "learner.hypernet": "4", "learner.buffer": "16"}

@@ -14,7 +14,7 @@ from typing import Any
 
 from prism_marl.experiment.presets import preset
 from prism_marl.paper import speeds
-from prism_marl.paper.speeds import Speed, batch_of
+from prism_marl.paper.speeds import Speed
 from prism_marl.sweeps.grid import is_finished
 
 RECORD = Path(speeds.__file__).with_name("speeds.json")
@@ -23,13 +23,14 @@ RECORD = Path(speeds.__file__).with_name("speeds.json")
 def of_row(row: dict[str, Any], note: str) -> Speed:
     """A row of ``train_speed.py`` or ``matd3_speed.py``, which measure the preset of a task."""
     experiment, machine = preset(row["task"], row["method"]), row["machine"]
+    learner: Any = experiment.learner
     return Speed(
         task=row["task"],
         method=row["method"],
         seeds=row["seeds"],
         envs=row.get("envs", experiment.run.envs),
         width=experiment.network.width,
-        batch=batch_of(experiment),
+        batch=learner.batch,
         platform=machine["platform"],
         device=machine["device"],
         cores=machine["cores"],

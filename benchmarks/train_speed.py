@@ -13,6 +13,7 @@ import json
 import resource
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import against
 import jax
@@ -20,7 +21,6 @@ import jax.numpy as jnp
 
 from prism_marl import envs
 from prism_marl.experiment.presets import preset
-from prism_marl.paper.speeds import batch_of
 from prism_marl.runs.machine import describe_machine
 from prism_marl.training.build import make_trainer
 
@@ -31,16 +31,18 @@ def train_row(task: str, method: str, seeds: int, copies: int, seconds: float, o
     for word in overrides:
         experiment = experiment.with_option(*word.split("=", 1))
     experiment.validate()
-    trainer = make_trainer(experiment)
+    trainer, settings = make_trainer(experiment), cast("Any", experiment.learner)
     started = time.perf_counter()
     state = jax.block_until_ready(jax.jit(trainer.init)())
     advance = jax.jit(lambda state, goal: trainer.advance(state, goal, learn=True), donate_argnums=0)
     advance = advance.lower(state, jnp.int32(0)).compile()
     compile_seconds = time.perf_counter() - started
 
-    horizon, batch = trainer.learner.spec.horizon, batch_of(experiment)
+    horizon, batch = trainer.learner.spec.horizon, settings.batch
     piece = horizon * max(batch, 2 * copies)
-    goal = 2 * piece
+    goal = trainer.warmup + 2 * piece
+    if trainer.warmup:
+        state = jax.jit(lambda state: trainer.advance(state, trainer.warmup, learn=False), donate_argnums=0)(state)
     state = jax.block_until_ready(advance(state, jnp.int32(goal)))  # past the first updates
     rates = []
     until = time.perf_counter() + seconds

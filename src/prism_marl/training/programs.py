@@ -67,7 +67,8 @@ class Programs:
 
     def _draw(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         seeds = self.template.seeds
-        template = SeedState(seeds.state, seeds.buffer, (), seeds.steps, seeds.log) if name == "networks" else None
+        networks = SeedState(seeds.state, seeds.buffer, (), seeds.steps, seeds.log)
+        template = {"networks": networks, "rows": seeds.env}.get(name)
         return self._built(name, function, arguments, template)(*arguments)
 
     def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], template: Any) -> Any:

@@ -1,0 +1,79 @@
+"""MATD3 where collecting and learning are one program: its schedule, a run that is cut, and programs that are kept."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
+from prism_marl.runs import checkpoint, runner
+from prism_marl.training.build import make_trainer
+from prism_marl.training.trainer import Trainer
+from tiny import final_state, rows_of, same_result
+
+SMALL = {
+    "network.width": "8",
+    "learner.critic_width": "8",
+    "learner.n_critics": "2",
+    "learner.batch": "8",
+    "learner.buffer": "120",
+    "learner.warmup": "20",
+    "learner.train_interval": "5",
+    "learner.updates": "5",
+    "run.envs": "2",
+    "run.seeds": "2",
+    "run.seed": "5",
+    "run.steps": "120",
+    "run.eval_every": "40",
+    "run.eval_episodes": "3",
+}
+
+
+def experiment() -> Experiment:
+    """Intervals of ten steps, and a ring that wraps."""
+    made = preset("reach_jax/3", "prism")
+    for path, text in SMALL.items():
+        made = made.with_option(path, text)
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("compiled")
+    return runner.run(experiment(), folder / "run", cache=folder)
+
+
+def test_a_run_warms_up_on_top_of_its_steps(finished):
+    found = [(row["seed"], row["step"]) for row in rows_of(finished)]
+    assert found == [(seed, step) for step in (0, 60, 100, 140) for seed in (5, 6)]
+    state = final_state(finished)
+    assert_array_equal(state["seeds.state.updates"], [60, 60])  # half an update for each of 120 steps
+    assert int(state["clock.own.0"]) == 60 and int(state["clock.iteration"]) == 14
+    assert_array_equal(state["seeds.buffer.added"], [140, 140])
+    learning = [row["loss"] for row in rows_of(finished, "train")]
+    assert len(learning) == 6 and np.isfinite(learning).all()
+    assert state["seeds.env.obs.state"].shape == (2, 2, 3)  # where the rows stand is part of what survives
+
+
+def test_a_run_that_is_cut_ends_with_the_same_bits(finished, tmp_path):
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    checkpoint.paths(folder / "checkpoints")[0].unlink()
+    (folder / "done").unlink()
+    assert same_result(runner.run(experiment(), folder), finished)
+
+
+def test_a_second_start_traces_nothing(finished, tmp_path, monkeypatch):
+    kept = {path.name.partition("-")[0] for path in (finished.parent / "lowered").iterdir()}
+    assert {"networks", "rows", "collect", "learn", "evaluate", "spectra"} <= kept
+
+    def refuse(*arguments, **options):
+        raise AssertionError("traced, although it was kept")
+
+    shapes = make_trainer(experiment()).shapes()  # which even a second start traces: checkpoints are read into them
+    monkeypatch.setattr(Trainer, "shapes", lambda trainer: shapes)
+    for name in ("advance", "evaluate", "_start"):
+        monkeypatch.setattr(Trainer, name, refuse)
+    assert same_result(runner.run(experiment(), tmp_path / "second", cache=finished.parent), finished)
