@@ -52,9 +52,9 @@ def test_networks_of_a_second_start_are_drawn_without_tracing(tmp_path, monkeypa
     """Also where training itself is a loop in Python; and they are those that are drawn without a shelf."""
     trainer = make_trainer(preset("reach/3", "fups").with_option("network.width", "8"))
     shapes, shelf = trainer.shapes(), open_export_cache(tmp_path, trainer)
-    plain, first = (Programs(trainer, Quiet(), shapes, shelf=which).init() for which in (None, shelf))
+    plain, first = (Programs(trainer, Quiet(), shapes, export_cache=which).init() for which in (None, shelf))
     monkeypatch.setattr(MATD3Learner, "init", refuse)
-    second = Programs(trainer, Quiet(), shapes, shelf=shelf).init()
+    second = Programs(trainer, Quiet(), shapes, export_cache=shelf).init()
     drawn = [checkpoint.flatten(state.seeds) for state in (plain, first, second)]
     assert same_arrays(drawn[0], drawn[1]) and same_arrays(drawn[0], drawn[2])
 
@@ -81,7 +81,7 @@ def test_only_a_donated_argument_is_consumed(tmp_path):
     for donate in (True, False):
         for _ in ("made", "read"):
             state, number = Doubling.arguments()
-            program = Doubling().on(ExportCache(tmp_path, ""), donate=donate, like=state)
+            program = Doubling().on(ExportCache(tmp_path, ""), donate=donate, template=state)
             result = program(state, number)
             assert result["x"].tolist() == [1, 3, 5, 7] and result["key"].dtype == jax.random.key(0).dtype
             assert (state["x"].is_deleted(), number.is_deleted()) == (donate, False)

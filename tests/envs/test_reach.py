@@ -1,5 +1,8 @@
 """The continuous diagnostic task: its rules, its ceilings, and what all rows on the host promise."""
 
+from dataclasses import replace
+
+import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -98,3 +101,25 @@ def test_the_drawing_shows_where_agents_should_have_played_and_where_they_did():
         assert circle.colour == disc.colour
     env.reset(np.arange(1, 2), np.array([3]))
     assert len(env.scene(1).shapes) == 3
+
+
+def test_the_game_in_jax_is_the_same_game():
+    """Rows that start where its episodes start, with the same actions: the same rewards, observations and ends."""
+    env, rows = envs.make("reach_jax/3"), started(3, 5)
+    assert replace(env.spec, name="reach/3") == rows.spec and envs.is_compiled("reach_jax/3")
+    state, obs = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 5))
+    assert len(set(np.asarray(state.drift).tolist())) == 5 and (np.abs(state.drift) <= 0.8).all()
+    rows.restore({"drift": np.array(state.drift), "clock": np.array(state.clock)})
+    step, rng, ends = jax.jit(jax.vmap(env.step, (None, 0, 0))), np.random.default_rng(0), 0
+    for t in range(HORIZON):
+        for one, other in zip(obs, rows.observe(), strict=True):
+            assert_allclose(one, other, atol=1e-6)
+        pictures = [env.scene(jax.tree.map(lambda leaf, row=row: leaf[row], state)) for row in range(5)]
+        assert [scene.caption for scene in pictures] == [rows.scene(row).caption for row in range(5)]
+        action = rng.uniform(-1, 1, (5, 3, 2)).astype(np.float32) + np.float32(0.1 * t)
+        (state, one), other = step(jax.random.key(0), state, action), rows.step(action)
+        assert_allclose(one.reward, other.reward, atol=1e-5)
+        assert_array_equal(one.terminated, other.terminated)
+        assert_array_equal(one.truncated, other.truncated)
+        obs, ends = one.obs, ends + int(other.terminated.sum())
+    assert ends and (np.asarray(one.truncated) | np.asarray(one.terminated)).all()

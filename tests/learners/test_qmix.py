@@ -353,11 +353,14 @@ def test_random_actions_until_the_clusters_are_known():
 
 
 def test_reward_scale_equals_a_direct_computation_over_everything_seen():
+    """Steps that no episode of a batch has reached do not count; zeros behind the end of a shorter episode do."""
     rng = np.random.default_rng(0)
-    batches = [rng.normal(3.0, 2.0, size=(5, 7)).astype(np.float32), rng.normal(size=4).astype(np.float32) - 8]
-    scale = RewardScale(jnp.zeros(()), jnp.ones(()), jnp.asarray(1e-4))
-    for batch in batches:
-        scale = scale.update(jnp.asarray(batch))
+    first, second = (rng.normal(3.0, 2.0, size=(5, 7)).astype(np.float32), np.zeros((6, 2), np.float32))
+    second[:4, 0], second[:2, 1] = rng.normal(size=4) - 8, rng.normal(size=2) - 8
+    reached = np.arange(6)[:, None] < np.array([4, 2])
+    scale = RewardScale.fresh()
+    scale = scale.update(jnp.asarray(first), jnp.ones((5, 7), bool)).update(jnp.asarray(second), jnp.asarray(reached))
+    batches = [first, second[:4]]
     sizes = np.array([1e-4, *(batch.size for batch in batches)])
     means = np.array([0.0, *(batch.mean() for batch in batches)])
     spreads = np.array([1.0, *(batch.var(ddof=1) for batch in batches)])
@@ -366,12 +369,13 @@ def test_reward_scale_equals_a_direct_computation_over_everything_seen():
     assert np.isclose(scale.count, sizes.sum(), rtol=1e-6)
     assert np.isclose(scale.mean, mean, rtol=1e-5)
     assert np.isclose(scale.variance, variance, rtol=1e-5)
-    assert np.allclose(scale.apply(jnp.asarray(batches[0])), (batches[0] - mean) / np.sqrt(variance), rtol=1e-4)
+    assert np.allclose(scale.apply(jnp.asarray(first)), (first - mean) / np.sqrt(variance), rtol=1e-4)
 
 
-def test_a_single_reward_has_no_spread_of_its_own():
-    scale = RewardScale(jnp.zeros(()), jnp.ones(()), jnp.asarray(1e-4)).update(jnp.array([[2.0]]))
-    assert np.isfinite(scale.apply(jnp.array([2.0]))).all()
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_single_reward_has_no_spread_of_its_own_and_a_lost_batch_changes_nothing_to_nan(valid):
+    scale = RewardScale.fresh().update(jnp.array([[2.0]]), jnp.array([[valid]]))
+    assert np.isfinite(scale.apply(jnp.array([2.0]))).all() and scale.count == np.float32(1e-4 + valid)
 
 
 def test_time_that_no_episode_reaches_is_cut_without_changing_the_update(monkeypatch):
