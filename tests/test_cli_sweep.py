@@ -54,12 +54,12 @@ FILES = {
     "sweep.json": json.dumps({"tasks": ["roles/2"], "sharing": ["fups", "nops"], "options": {"run.steps": [1, 2]}}),
     "list.py": """
 from prism_marl.experiment.presets import preset
-from prism_marl.sweep import grid
+from prism_marl.sweeps.grid import grid
 sweep = grid([preset("roles/2", method) for method in ("fups", "nops")], {"run.steps": [1, 2]})
 """,
     "function.py": """
 from prism_marl.experiment.presets import preset
-from prism_marl.sweep import Sweep, grid
+from prism_marl.sweeps.grid import Sweep, grid
 def sweep():
     return Sweep("mine", grid([preset("roles/2", m) for m in ("fups", "nops")], {"run.steps": [1, 2]}))
 """,
