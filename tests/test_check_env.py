@@ -132,11 +132,12 @@ class Game:
     spec = WALK
 
     def __init__(self, fault: str = ""):
-        self.fault, self.clock = fault, 0
+        self.fault, self.clock, self.games = fault, 0, 0
 
     def reset(self, seed: int) -> Observation:
-        luck = None if self.fault == "luck" else seed
-        self.clock, self.place = 0, np.random.default_rng(luck).integers(0, 3, 2)
+        self.games += 1
+        luck = self.games if self.fault == "luck" else seed  # no two games begin alike
+        self.clock, self.place = 0, np.array([luck % 3, luck // 3 % 3])
         return self.seen()
 
     def step(self, action) -> Step:

@@ -385,7 +385,7 @@ def test_lost_physics_processes_are_replaced_and_change_no_bit(monkeypatch):
         crew.begin(second, action[second])
         crew._position[2:5] = 7.0  # half a step may have been written
         fault(members[1])
-        with pytest.warns(UserWarning, match="a physics process .* moved again"):
+        with pytest.warns(UserWarning, match="a physics process .* stepped again"):
             states = [crew.finish(part).obs.state for part in (first, second)]
         np.testing.assert_array_equal(np.concatenate(states), wanted.obs.state)
         assert all(member.returncode is not None for member in members)
@@ -398,7 +398,7 @@ def test_lost_physics_processes_are_replaced_and_change_no_bit(monkeypatch):
     np.testing.assert_array_equal(crew.step(action).obs.state, alone.step(action).obs.state)
     assert len(list(Path("/proc/self/fd").iterdir())) == open_files
     broken = [sys.executable, "-c", "raise SystemExit(3)"]
-    monkeypatch.setattr(processes, "_member", lambda *_: subprocess.Popen(broken))
+    monkeypatch.setattr(processes, "_start_member", lambda *_: subprocess.Popen(broken))
     for member in crew._workers._members:
         member.kill()
     with (
@@ -536,7 +536,7 @@ def test_robots_that_never_touch_at_a_distance_need_no_correction():
         ("mamujoco/swimmer-1025x2", "1 to 1024 agents"),
         ("mamujoco/swimmer-0x2", "1 to 1024 agents"),
         ("mamujoco/swimmer-1024x2", f"up to {LONGEST} joints, not 2048"),
-        ("lbf/10x10-3p-3f", "not stepped in batches"),
+        ("lbf/10x10-3p-3f", "has no rows on the host"),
     ],
 )
 def test_what_cannot_be_built_is_one_sentence(task: str, hint: str):
@@ -549,7 +549,7 @@ def test_rows_and_threads_are_checked():
     for number, threads in ((0, 1), (1, 0)):
         with pytest.raises(UserError, match="at least 1 row and 1 thread"):
             make_mamujoco("hopper-3x1", number, threads)
-    with pytest.raises(UserError, match="stepped in batches"):
+    with pytest.raises(UserError, match="played on the host"):
         envs.make("mamujoco/hopper-3x1")
 
 

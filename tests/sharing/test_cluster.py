@@ -84,7 +84,7 @@ def test_number_of_identities():
     assert SePS().identities(agents=6, roles=1) == 2
     assert SePS(clusters=None).identities(agents=6, roles=1) == 5
     assert AdaPS(clusters=None).identities(agents=100, roles=1) == 9
-    with pytest.raises(UserError, match="more than two agents"):
+    with pytest.raises(UserError, match="needs at least 3 agents"):
         SePS(clusters=None).identities(agents=2, roles=1)
     with pytest.raises(UserError, match="at most 2"):
         SePS(clusters=3).identities(agents=2, roles=1)

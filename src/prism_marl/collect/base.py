@@ -28,6 +28,10 @@ class Collector(Protocol):
 
     compiled: ClassVar[bool]  # ``collect`` can be traced: the trainer fuses collecting and updating in one loop
 
+    def open(self, learner: Learner) -> None:
+        """Build what training plays, so that a game which cannot be built is known before a run begins."""
+        ...
+
     def reset(self, learner: Learner, policy: Any, keys: Key[Array, " n"]) -> Any:
         """Where rows of "steps" stand at the start; () for "episodes"."""
         ...

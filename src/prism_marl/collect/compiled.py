@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.collect.base import SIDE_BY_SIDE, Rule, Summary, evaluation_key, seed_numbers
-from prism_marl.collect.records import finite_episodes, finite_steps, fitted, seed_of, time_second
+from prism_marl.collect.records import finite_episodes, finite_steps, fitted, seed_of, time_second, with_last_slot
 from prism_marl.envs.base import JaxEnv
 from prism_marl.learners.base import Clock, Learner, Mode, Trajectory
 from prism_marl.scene import Scene
@@ -60,6 +60,9 @@ class CompiledCollector:
     seeds: int
     rows: int  # environments of each seed
     compiled: ClassVar[bool] = True
+
+    def open(self, learner: Learner) -> None:
+        """There is nothing to build."""
 
     def reset(self, learner: Learner, policy: Any, keys: Key[Array, " n"]) -> Any:
         if learner.collection.unit == "episodes":
@@ -186,7 +189,7 @@ def play(
     shapes = jax.eval_shape(some, start, jnp.int32(0))[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
     played, playing, held = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, empty))
-    return playing, held, _slots(held.obs, playing.obs, played) if record else playing.obs
+    return playing, held, with_last_slot(held.obs, playing.obs, played) if record else playing.obs
 
 
 def _start(env: JaxEnv, learner: Learner, policy: Any, key: Key[Array, ""], *, number: int) -> Playing:
@@ -265,16 +268,6 @@ def _first_to_end(env: JaxEnv, learner: Learner, policy: Any, keys, steps, episo
     begin = (jnp.int32(0), standing, zeros, zeros, dict.fromkeys(names, none), none)
     *_, sums, ended = jax.lax.while_loop(lambda loop: jnp.any(loop[-1] < episodes), step, begin)
     return {name: value / ended for name, value in sums.items()}
-
-
-def _slots(obs: Observation, last: Observation, played: Int[Array, ""]) -> Observation:
-    """Observations [t + 1, n, b, ...]; ``last`` is what was seen after the last step that was played."""
-
-    def with_last(along, final):
-        slots = jnp.concatenate([along, jnp.zeros_like(final)[None]])
-        return jax.lax.dynamic_update_slice_in_dim(slots, final[None], played, 0)
-
-    return jax.tree.map(with_last, obs, last)
 
 
 def _trajectory(record: Moved, obs: Observation, next_obs: Observation | None) -> Trajectory:

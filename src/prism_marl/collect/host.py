@@ -61,6 +61,13 @@ class HostCollector:
             self._pool[number] = self._build(number, False)
         return self._pool[number]
 
+    def open(self, learner: Learner) -> None:
+        """Build the rows that will train, so that a game which cannot be built is known before a run begins."""
+        if learner.collection.unit == "steps":
+            _ = self.env
+        else:
+            self.shared(len(self.numbers) * self.rows)
+
     def reset(self, learner: Learner, policy: Any, keys: Key[Array, " n"]) -> Any:
         """The memory of rows of "steps", which begin their first episodes."""
         del keys

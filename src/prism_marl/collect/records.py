@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from prism_marl.learners.base import Learner, Trajectory
 from prism_marl.types import Observation
@@ -52,6 +52,16 @@ def finite_steps(learner: Learner, seen: tuple[Observation, Observation], reward
     if not learner.spec.state_is_joint:
         looks += [each(obs.state) for obs in seen]
     return {"observation": jnp.all(jnp.stack(looks), axis=0), "reward": each(reward)}
+
+
+def with_last_slot(obs: Observation, last: Observation, played: Int[Array, ""]) -> Observation:
+    """Observations [t + 1, n, b, ...]; ``last`` is what was seen after the last step that was played."""
+
+    def with_last(along, final):
+        slots = jnp.concatenate([along, jnp.zeros_like(final)[None]])
+        return jax.lax.dynamic_update_slice_in_dim(slots, final[None], played, 0)
+
+    return jax.tree.map(with_last, obs, last)
 
 
 def seed_of(tree: Any, index: int) -> Any:

@@ -18,7 +18,9 @@ def make_trainer(experiment: Experiment) -> Trainer:
         rows=run.envs,
         steps=run.steps,
     )
-    return Trainer(experiment, learner, make_collector(experiment))
+    collector = make_collector(experiment)
+    collector.open(learner)
+    return Trainer(experiment, learner, collector)
 
 
 def make_collector(experiment: Experiment) -> Collector:
