@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from prism_marl.experiment import plugins
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.runs import checkpoint, runner
@@ -41,7 +42,15 @@ def experiment() -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
+def own_code_only():
+    """Other tests of this process may have loaded files of a user's, with which no program is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins, "any_loaded", lambda: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, own_code_only) -> Path:
     folder = tmp_path_factory.mktemp("compiled")
     return runner.run(experiment(), folder / "run", cache=folder)
 
