@@ -37,14 +37,7 @@ class Collector(Protocol):
         ...
 
     def collect(
-        self,
-        learner: Learner,
-        policy: Any,
-        env: Any,
-        keys: Any,
-        steps: Any,
-        clock: Clock,
-        mode: Mode,
+        self, learner: Learner, policy: Any, env: Any, keys: Any, steps: Any, clock: Clock, mode: Mode
     ) -> tuple[Any, Trajectory, Summary]:
         """One collection of all seeds, with their keys and environment steps."""
         ...

@@ -72,14 +72,7 @@ class CompiledCollector:
         return Standing(playing.state, playing.obs, playing.memory)
 
     def collect(
-        self,
-        learner: Learner,
-        policy: Any,
-        env: Any,
-        keys: Any,
-        steps: Any,
-        clock: Clock,
-        mode: Mode,
+        self, learner: Learner, policy: Any, env: Any, keys: Any, steps: Any, clock: Clock, mode: Mode
     ) -> tuple[Any, Trajectory, Summary]:
         """Whole episodes from a reset, or an interval of rows that go on and restart inside."""
         del clock

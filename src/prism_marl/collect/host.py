@@ -79,14 +79,7 @@ class HostCollector:
         return () if learner.numpy() else fresh_memory(learner, policy, self.rows)
 
     def collect(
-        self,
-        learner: Learner,
-        policy: Any,
-        env: Any,
-        keys: Any,
-        steps: Any,
-        clock: Clock,
-        mode: Mode,
+        self, learner: Learner, policy: Any, env: Any, keys: Any, steps: Any, clock: Clock, mode: Mode
     ) -> tuple[Any, Trajectory, Summary]:
         """Whole episodes, or an interval of rows that go on; the arrays are fresh, since a device may still read those
         of before."""

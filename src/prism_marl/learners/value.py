@@ -4,6 +4,7 @@ A learner of this kind says how the agents' values become the values that are re
 to, which targets they have (``returns``) and what an error costs (``cost``).
 """
 
+import abc
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ValueLearner:
+class ValueLearner(abc.ABC):
     """Values of one task under one sharing method. Pure functions; all state is in ``ValueState``."""
 
     settings: Any  # ``ValueSettings``
@@ -70,9 +71,9 @@ class ValueLearner:
     width: int
     rows: int = 1
 
+    @abc.abstractmethod
     def mixer(self, key: Key[Array, ""]) -> Mixer | None:
         """A fresh mixer, where there is one."""
-        raise NotImplementedError
 
     def mix(
         self, networks: Networks, values: Float[Array, "t b a"], state: Float[Array, "t b s"]

@@ -3,6 +3,8 @@
 from prism_marl.runs.masks import StartCounts, explained_by_start, over_layers
 from prism_marl.runs.run_files import Spectra
 
+ENOUGH = 20  # cases from which a share is told as a percentage; of fewer, chance alone often draws all or none
+
 
 def counts_by_start(spectra: Spectra) -> StartCounts | None:
     """How many final differences of masks the initial thresholds explain, all seeds and layers together; None where
@@ -20,8 +22,11 @@ def start_sentence(counts: StartCounts | None, word: str) -> str:
     if tied == pairs:
         return "All masks started alike, so none of their differences follows an initial random draw."
     half = f", and in {tied:,} both started alike, which counts half" if tied else ""
+    share = "Chance alone would draw half of them"
+    if pairs >= ENOUGH:
+        share = f"{100 * counts.shares[0]:.0f}% of the mask differences follow the initial random draw (chance: 50%)"
     return (
-        f"{100 * counts.shares[0]:.0f}% of the mask differences follow the initial random draw (chance: 50%): at the "
-        f"end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a direction on and another "
-        f"has it off; in {explained:,} of them the one that has it on started with the lower threshold{half}."
+        f"{share}: at the end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a direction "
+        f"on and another has it off; in {explained:,} of them the one that has it on started with the lower "
+        f"threshold{half}."
     )
