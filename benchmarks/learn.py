@@ -41,14 +41,18 @@ def shares_of(cores: list[int], runs: int, each: int | None) -> list[list[int]]:
 
 
 def run_all(
-    commands: dict[Path, list[str]], side_by_side: int, over: Callable[[Path], bool], each: int | None
+    commands: dict[Path, list[str]],
+    side_by_side: int,
+    over: Callable[[Path], bool],
+    each: int | None,
+    begin: Callable[[], bool] = lambda: True,
 ) -> list[Path]:
-    """Start at most so many at once; ``over`` says which may be ended. The folders of those that failed come back, and
-    beside each of them a file with what it said."""
+    """Start at most so many at once, as long as ``begin`` allows it; ``over`` says which may be ended. The folders of
+    those that failed come back, and beside each of them a file with what it said."""
     waiting, running, failed = dict(commands), {}, []
     shares = shares_of(core_numbers(), min(side_by_side, len(commands)), each)
-    while waiting or running:
-        while waiting and shares:
+    while running or (waiting and begin()):
+        while waiting and shares and begin():
             folder, share = next(iter(waiting)), shares.pop(0)
             folder.parent.mkdir(parents=True, exist_ok=True)
             with said(folder).open("wb") as errors:
