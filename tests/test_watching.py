@@ -15,7 +15,6 @@ from prism_marl.cli import eval, filming
 from prism_marl.envs.mamujoco import camera
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.experiment.presets import preset
 from prism_marl.reports.page import render_page
 from prism_marl.reports.page_data import load_study, page_data
 from prism_marl.runs import checkpoint, runner
@@ -24,36 +23,15 @@ from prism_marl.runs.run_files import REPLAY_FRAMES, REPLAY_SHAPES, worth_keepin
 from prism_marl.runs.trained import load_trained
 from prism_marl.scene import Scene, Shape
 from prism_marl.training.state import packed
-from tiny import small
-
-SMALL = {
-    "network.width": "8",
-    "learner.critic_width": "8",
-    "learner.n_critics": "2",
-    "learner.batch": "8",
-    "learner.buffer": "120",
-    "learner.warmup": "20",
-    "learner.train_interval": "5",
-    "learner.updates": "2",
-    "run.envs": "2",
-    "run.steps": "40",
-    "run.eval_every": "40",
-    "run.eval_episodes": "2",
-}
-
-
-def tiny(task: str) -> Experiment:
-    experiment = preset(task, "prism")
-    for path, text in SMALL.items():
-        experiment = experiment.with_option(path, text)
-    return experiment
+from tiny import small, small_steps
 
 
 @pytest.fixture(scope="module", params=["mamujoco/hopper-3x1", "reach/3"])
 def run(request, tmp_path_factory):
     """A finished run of a robot, which falls soon, and a run of another task that was only begun."""
     folder = tmp_path_factory.mktemp("watched") / "run"
-    experiment = tiny(request.param)
+    sizes = {"learner__updates": "2", "run__steps": "40", "run__eval_every": "40", "run__eval_episodes": "2"}
+    experiment = small_steps(request.param, **sizes)
     return begun(experiment, folder) if experiment.task == "reach/3" else runner.run(experiment, folder)
 
 

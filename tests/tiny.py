@@ -25,10 +25,34 @@ SMALL = {
 }
 
 
+SMALL_STEPS = {
+    "network.width": "8",
+    "learner.critic_width": "8",
+    "learner.n_critics": "2",
+    "learner.batch": "8",
+    "learner.buffer": "120",
+    "learner.warmup": "20",
+    "learner.train_interval": "5",
+    "learner.updates": "5",
+    "run.envs": "2",
+    "run.steps": "200",
+    "run.eval_every": "50",
+    "run.eval_episodes": "3",
+}  # MATD3: intervals of ten steps, and a ring that wraps
+
+
 def small(task: str, method: str, **changes: str) -> Experiment:
     """The task's preset at a tiny size; changes are written ``run__steps="5"``."""
-    experiment = preset(task, method)
-    for path, text in (SMALL | {name.replace("__", "."): text for name, text in changes.items()}).items():
+    return _changed(preset(task, method), SMALL, changes)
+
+
+def small_steps(task: str = "reach/3", method: str = "prism", **changes: str) -> Experiment:
+    """The same for tasks that MATD3 learns."""
+    return _changed(preset(task, method), SMALL_STEPS, changes)
+
+
+def _changed(experiment: Experiment, sizes: dict[str, str], changes: dict[str, str]) -> Experiment:
+    for path, text in (sizes | {name.replace("__", "."): text for name, text in changes.items()}).items():
         experiment = experiment.with_option(path, text)
     return experiment
 

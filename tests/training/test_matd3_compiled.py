@@ -9,36 +9,16 @@ from numpy.testing import assert_array_equal
 
 from prism_marl.experiment import plugins
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.experiment.presets import preset
 from prism_marl.runs import checkpoint, runner
 from prism_marl.training.build import make_trainer
 from prism_marl.training.trainer import Trainer
-from tiny import final_state, rows_of, same_result
-
-SMALL = {
-    "network.width": "8",
-    "learner.critic_width": "8",
-    "learner.n_critics": "2",
-    "learner.batch": "8",
-    "learner.buffer": "120",
-    "learner.warmup": "20",
-    "learner.train_interval": "5",
-    "learner.updates": "5",
-    "run.envs": "2",
-    "run.seeds": "2",
-    "run.seed": "5",
-    "run.steps": "120",
-    "run.eval_every": "40",
-    "run.eval_episodes": "3",
-}
+from tiny import final_state, rows_of, same_result, small_steps
 
 
 def experiment() -> Experiment:
-    """Intervals of ten steps, and a ring that wraps."""
-    made = preset("reach_jax/3", "prism")
-    for path, text in SMALL.items():
-        made = made.with_option(path, text)
-    return made
+    """Two seeds, three evaluations."""
+    changes = {"run__seeds": "2", "run__seed": "5", "run__steps": "120", "run__eval_every": "40"}
+    return small_steps("reach_jax/3", **changes)
 
 
 @pytest.fixture(scope="module")

@@ -32,30 +32,7 @@ from prism_marl.training.build import make_trainer
 from prism_marl.training.programs import Programs
 from prism_marl.training.state import packed
 from prism_marl.types import Observation
-from tiny import final_state, same_arrays
-
-SMALL = {
-    "network.width": "8",
-    "learner.critic_width": "8",
-    "learner.n_critics": "2",
-    "learner.batch": "8",
-    "learner.buffer": "120",
-    "learner.warmup": "20",
-    "learner.train_interval": "5",
-    "learner.updates": "5",
-    "run.envs": "2",
-    "run.steps": "200",
-    "run.eval_every": "50",
-    "run.eval_episodes": "3",
-}
-
-
-def tiny(method: str = "prism", task: str = "reach/3", **changes: str) -> Experiment:
-    """The task's preset at a tiny size: intervals of ten steps, and a ring that wraps."""
-    experiment = preset(task, method)
-    for path, text in (SMALL | {name.replace("__", "."): text for name, text in changes.items()}).items():
-        experiment = experiment.with_option(path, text)
-    return experiment
+from tiny import final_state, same_arrays, small_steps
 
 
 def rows(folder: Path, name: str = "eval") -> list[dict]:
@@ -68,7 +45,7 @@ def rows(folder: Path, name: str = "eval") -> list[dict]:
 
 def test_updates_and_policy_updates_follow_the_steps(monkeypatch):
     """Five critic updates an interval; every second of them, across intervals, is followed by the actors."""
-    trainer = make_trainer(tiny("fups", learner__policy_freq="2", run__seeds="2"))
+    trainer = make_trainer(small_steps(method="fups", learner__policy_freq="2", run__seeds="2"))
 
     def critics(self, state, batch, key):
         metrics = {"loss": jnp.ones(()), "q": jnp.zeros(()), "critic_loss": jnp.ones(())}
@@ -106,14 +83,14 @@ def test_learning_begins_with_a_short_piece_however_fast_collecting_was(tmp_path
 
     monkeypatch.setattr(Programs, "get", get)
     monkeypatch.setattr(runner, "PIECE_SECONDS", 1e3)  # a whole run at any rate that was measured
-    runner.run(tiny(learner__warmup="80", run__steps="400", run__eval_every="400"), tmp_path / "run")
+    runner.run(small_steps(learner__warmup="80", run__steps="400", run__eval_every="400"), tmp_path / "run")
     assert aims == [("collect", 64), ("collect", 80), ("learn", 80 + 64), ("learn", 480)]
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_actor_updates_in_fixed_places_are_those_that_are_asked_for(every):
     """The loop without a question, against the loop that asks at every update whether it is time."""
-    fixed = make_trainer(tiny("prism", learner__policy_freq=str(every), learner__updates="6")).learner
+    fixed = make_trainer(small_steps(method="prism", learner__policy_freq=str(every), learner__updates="6")).learner
     state, key, rng = fixed.init(jax.random.key(0)), jax.random.key(1), np.random.default_rng(0)
     ring = fixed.add(fixed.buffer(), random_batch(fixed.template(), 2, rng))
     along = (fixed._chains(key, ring), jax.random.split(key, 6))
@@ -160,7 +137,7 @@ def finished(tmp_path_factory) -> Path:
 
 def resumable(**changes: str) -> Experiment:
     resets = {"sharing__reset_interval": "60", "sharing__critic_reset_interval": "50", "sharing__threshold_shift": "0"}
-    return tiny("kaleidoscope", run__seeds="2", run__seed="5", **resets, **changes)
+    return small_steps(method="kaleidoscope", run__seeds="2", run__seed="5", **resets, **changes)
 
 
 def test_a_run_warms_up_on_top_of_its_steps(finished):
@@ -227,25 +204,25 @@ def advanced(experiment: Experiment, goals: list[int]) -> dict[str, np.ndarray]:
 
 
 def test_overlap_lags_by_one_interval_and_does_not_depend_on_where_it_is_cut():
-    whole = advanced(tiny("fups", learner__overlap="true"), [60])
-    assert same_arrays(whole, advanced(tiny("fups", learner__overlap="true"), [30, 50, 60]))
-    first = advanced(tiny("fups", learner__overlap="true"), [30])
-    sequential = advanced(tiny("fups"), [30])  # nothing was learned before the first interval: no lag yet
+    whole = advanced(small_steps(method="fups", learner__overlap="true"), [60])
+    assert same_arrays(whole, advanced(small_steps(method="fups", learner__overlap="true"), [30, 50, 60]))
+    first = advanced(small_steps(method="fups", learner__overlap="true"), [30])
+    sequential = advanced(small_steps(method="fups"), [30])  # nothing was learned before the first interval: no lag yet
     assert all(np.array_equal(first[name], value) for name, value in sequential.items())
-    after = advanced(tiny("fups"), [60])
+    after = advanced(small_steps(method="fups"), [60])
     assert any(not np.array_equal(whole[name], value) for name, value in after.items())
 
 
 def test_a_robot_continues_where_it_stood():
     """Hopper falls early, so episodes begin inside the stretch that is cut; its physics counts in float64."""
-    robot = functools.partial(tiny, "fups", task="mamujoco/hopper-3x1", learner__n_step="3")
+    robot = functools.partial(small_steps, "mamujoco/hopper-3x1", "fups", learner__n_step="3")
     whole = advanced(robot(), [60])
     assert whole["snapshot.states"].dtype == np.float64 and whole["seeds.buffer.storage.state"].any()
     assert same_arrays(whole, advanced(robot(), [30, 40, 60]))
 
 
 def test_a_checkpoint_holds_the_filled_part_of_the_ring():
-    experiment = tiny("fups")
+    experiment = small_steps(method="fups")
     trainer = make_trainer(experiment)
     state = trainer.advance(trainer.init(), 20, learn=False)
     held = checkpoint.flatten(packed(state))
@@ -276,7 +253,7 @@ def collected(trainer, mode: str, policy=None) -> Trajectory:
 
 def test_transitions_are_those_of_the_environment():
     """Each row follows its own chain: what comes next is the next observation, unless an episode ended there."""
-    trainer = make_trainer(tiny("fups", learner__train_interval="25", run__seeds="2"))
+    trainer = make_trainer(small_steps(method="fups", learner__train_interval="25", run__seeds="2"))
     trainer.init()
     learner, collector = trainer.learner, trainer.collector
     noise, starts = collector._numbers_of(learner, 0, 25, "random")
@@ -298,7 +275,7 @@ def test_transitions_are_those_of_the_environment():
 
 
 def test_exploration_adds_noise_to_the_actors_and_stays_in_the_box(monkeypatch):
-    trainer = make_trainer(tiny("fups"))
+    trainer = make_trainer(small_steps(method="fups"))
     trainer.init()
     monkeypatch.setattr(NumpyActors, "_actions", lambda *_: np.full((1, 2, 3, 2), 0.9, np.float32))
     batch, (noise, _) = collected(trainer, "explore"), trainer.collector._numbers_of(trainer.learner, 0, 5, "explore")
@@ -316,7 +293,7 @@ def test_evaluation_takes_the_first_episodes_to_end():
 
 
 def test_play_starts_the_next_episode_from_its_own_seed():
-    env, starts = make_trainer(tiny("fups")).collector.shared(2), np.array([[[3, 4], [5, 6]]])
+    env, starts = make_trainer(small_steps(method="fups")).collector.shared(2), np.array([[[3, 4], [5, 6]]])
     still = NumpyPlayer(lambda *_: np.zeros((1, 2, 3, 2), np.float32), None, None, "greedy")
     begun, reset = [], env.reset
     env.reset = lambda rows, seeds: (begun.append((list(rows), list(seeds))), reset(rows, seeds))
@@ -344,7 +321,7 @@ class AllAtOnce:
 def test_seeds_in_turns_play_what_they_play_all_at_once():
     """Three seeds of a robot that falls: episodes begin while the rows of other seeds are on their way."""
     sizes = {"learner__train_interval": "60", "learner__explore": "0.5", "run__seeds": "3"}
-    trainer = make_trainer(tiny("prism", task="mamujoco/hopper-3x1", **sizes))
+    trainer = make_trainer(small_steps("mamujoco/hopper-3x1", **sizes))
     state, env = trainer.init(), trainer.collector.env
     begun, finished, begin, finish = [], [], env.begin, env.finish
     env.begin = lambda rows, action: (begun.append((rows.start, rows.stop)), begin(rows, action))
@@ -369,7 +346,7 @@ def test_seeds_in_turns_play_what_they_play_all_at_once():
 @functools.cache
 def played():
     """A ring with random play on reach/3."""
-    trainer = make_trainer(tiny("fups", learner__train_interval="60"))
+    trainer = make_trainer(small_steps(method="fups", learner__train_interval="60"))
     trainer.init()
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), collected(trainer, "random"))
     return trainer.learner.add(trainer.learner.buffer(), batch)
@@ -394,7 +371,7 @@ def check(learner, state, agent) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_without_nonsense(method):
-    learner, ring = make_trainer(tiny(method)).learner, played()
+    learner, ring = make_trainer(small_steps(method=method)).learner, played()
     state = before = learner.init(jax.random.key(0))  # not compiled: most of its small programs serve all methods
     critics, actors = jax.jit(learner.update_critics), jax.jit(learner.update_actors)
     for number in range(3):
@@ -407,7 +384,7 @@ def test_every_method_learns_without_nonsense(method):
 
 
 def test_clusters_are_found_in_random_play_and_reach_the_targets():
-    trainer = make_trainer(tiny("adaps", sharing__pretraining="10", sharing__ratio="0.3"))
+    trainer = make_trainer(small_steps(method="adaps", sharing__pretraining="10", sharing__ratio="0.3"))
     state = trainer.prepare(trainer.advance(trainer.init(), 30, learn=False))
     agent, target = (jax.tree.map(lambda leaf: leaf[0], nets.agent)
                      for nets in (state.seeds.state.online, state.seeds.state.target))  # fmt: skip
@@ -419,7 +396,7 @@ def test_clusters_are_found_in_random_play_and_reach_the_targets():
 
 
 def test_spectra_are_recorded():
-    trainer = make_trainer(tiny("prism", run__seeds="2"))
+    trainer = make_trainer(small_steps(method="prism", run__seeds="2"))
     found = trainer.spectra(trainer.init())
     assert {name: values.shape for name, (values, _) in found.items()} == {
         "fc1": (2, 3, 6), "fc2": (2, 3, 8), "fc3": (2, 3, 2),
