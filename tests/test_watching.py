@@ -49,6 +49,9 @@ def begun(experiment: Experiment, folder: Path) -> Path:
     return folder
 
 
+ROBOT = pytest.mark.parametrize("run", ["mamujoco/hopper-3x1"], indirect=True)  # what has a camera
+
+
 @pytest.fixture(scope="module")
 def loaded(run):
     return load_trained(run, 2)[:2]
@@ -101,10 +104,9 @@ def test_what_has_no_drawing_is_refused_before_it_is_played(tmp_path, capsys):
     assert out == "" and "'roles/2' has no drawing; lbf, skirmish, mamujoco and reach tasks do" in err
 
 
+@ROBOT
 def test_the_camera_films_what_the_drawing_shows(loaded, tmp_path, monkeypatch, capsys):
     trainer, state = loaded
-    if trainer.experiment.task == "reach/3":
-        pytest.skip("no camera")
     seen: list[list] = []
 
     def frames(task, snapshots, row=0):
@@ -122,9 +124,8 @@ def test_the_camera_films_what_the_drawing_shows(loaded, tmp_path, monkeypatch, 
         assert env.scene(0) == scene
 
 
+@ROBOT
 def test_without_a_graphics_library_one_sentence_is_said_before_anything_is_played(run):
-    if "hopper" not in (run / "config.json").read_text():
-        pytest.skip("no camera")
     code = (
         "import ctypes.util, sys\nctypes.util.find_library = lambda name: None\n"
         f"from prism_marl import cli\nsys.exit(cli.main(['eval', {str(run)!r}, '--camera', '--render', 'x.gif']))"
