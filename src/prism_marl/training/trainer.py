@@ -15,8 +15,9 @@ from jaxtyping import Array, Int, Key
 
 from prism_marl.collect.base import Collector, Rule, Summary, seed_numbers
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.learners.base import SEEDS, Clock, Learner, Trajectory
+from prism_marl.learners.base import Clock, Learner, Trajectory
 from prism_marl.learners.log import empty_log
+from prism_marl.learners.seeds import map_seeds
 from prism_marl.scene import Scene
 from prism_marl.sharing import role_layers
 from prism_marl.sharing.base import Sharing
@@ -99,7 +100,7 @@ class Trainer:
 
     def policies(self, states: Any) -> Any:
         """What acts, of all seeds."""
-        return jax.vmap(self.learner.policy)(states)
+        return map_seeds(self.learner.policy)(states)
 
     def advance(self, state: TrainState, target: Any, *, learn: bool) -> TrainState:
         """Collect and update until every seed has taken ``target`` environment steps. Consumes the state."""
@@ -122,7 +123,7 @@ class Trainer:
 
     def keys(self, states: Any, clock: Clock) -> tuple[Any, Key[Array, " n"]]:
         """The states after a key for a collection was taken, and these keys."""
-        return jax.vmap(lambda state: self.learner.key(state, clock, "collect"))(states)
+        return map_seeds(lambda state: self.learner.key(state, clock, "collect"))(states)
 
     def absorb(
         self, seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary, *, learn: bool
@@ -136,9 +137,9 @@ class Trainer:
             log = seed.log.check(summary.finite, steps)
             return SeedState(state, self.learner.add(seed.buffer, batch), (), steps, log)
 
-        seeds = _with_env(jax.vmap(store)(states, _with_env(seeds, ()), batch, summary), env)
+        seeds = _with_env(map_seeds(store)(states, _with_env(seeds, ()), batch, summary), env)
         if learn:
-            update = jax.vmap(self.learner.update, (0, 0, 0, 0, 0, None), (0, 0, None), axis_name=SEEDS)
+            update = map_seeds(self.learner.update, (0, 0, 0, 0, 0, None), (0, 0, None))
             state, log, clock = update(seeds.state, seeds.buffer, batch, seeds.log, seeds.steps, clock)
             seeds = SeedState(state, seeds.buffer, seeds.env, seeds.steps, log)
         return seeds, clock
@@ -208,7 +209,7 @@ class Trainer:
             agent = change(learner.agent(after), learner.experience(seed.buffer), key)
             return SeedState(learner.with_agent(after, agent), seed.buffer, seed.env, seed.steps, seed.log)
 
-        changed = jax.vmap(one, (0, None))
+        changed = map_seeds(one, (0, None))
         if self.collector.compiled:
             return changed(state.seeds, state.clock)
         return jax.jit(changed, donate_argnums=0)(state.seeds, state.clock)
@@ -223,7 +224,7 @@ class Trainer:
             found = {name: layer.spectrum() for name, layer in role_layers(self.learner.agent(state)).items()}
             return {name: values for name, values in found.items() if values is not None}
 
-        return jax.jit(jax.vmap(one))
+        return jax.jit(map_seeds(one))
 
     def buffer_bytes(self) -> int:
         """Memory of the buffers of all seeds, known before anything is allocated."""
