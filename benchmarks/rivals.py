@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 SCENARIO = "smacv2_5_units"
-WIDTH, EMBED, HYPERNET, LENGTH, BUFFER = 64, 32, 64, 100, 5000
+WIDTH, EMBED, HYPERNET, LENGTH, BUFFER = 64, 32, 64, 100, 1000
 
 
 class Measured(dict[str, Any]):

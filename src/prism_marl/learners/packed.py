@@ -65,7 +65,7 @@ def laid_out(episodes: Trajectory, packing: Packing | None) -> Rows:
     last = jnp.concatenate([jnp.full_like(episodes.action[:1], -1), episodes.action]).astype(jnp.int32)
     if packing is None:
         return Rows(episodes.obs, last, episodes.action, episodes.valid, None)
-    steps = (_longer(episodes.action), _longer(episodes.valid, False))
+    steps = (_longer(episodes.action), _longer(episodes.valid))
     obs, last, action, valid = jax.tree.map(packing.pack, (episodes.obs, last, *steps))
     return Rows(obs, last, action, valid & packing.used, packing)
 
@@ -74,9 +74,9 @@ def _merged(leaf: Array) -> Array:
     return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
 
 
-def _longer(steps: Array, fill: float = 0) -> Array:
-    """With one slot more at the end."""
-    return jnp.concatenate([steps, jnp.full_like(steps[:1], fill)])
+def _longer(steps: Array) -> Array:
+    """With one slot more at the end, of zeros."""
+    return jnp.concatenate([steps, jnp.zeros_like(steps[:1])])
 
 
 def over_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, axis: str | None) -> Any:

@@ -31,6 +31,16 @@ def map_seeds(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 
     return mapped
 
 
+def without_axis(tree: Any) -> Any:
+    """What belongs to the only seed."""
+    return jax.tree.map(_without, tree)
+
+
+def with_axis(tree: Any) -> Any:
+    """The opposite of ``without_axis``."""
+    return jax.tree.map(_with, tree)
+
+
 def _length(axes: tuple[int | None, ...], arguments: tuple[Any, ...]) -> int:
     leaves = jax.tree.leaves([part for axis, part in zip(axes, arguments, strict=True) if axis is not None])
     return leaves[0].shape[0]
