@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 from prism_marl.errors import UserError
 from prism_marl.networks import mlp_actor, recurrent_agent
 from prism_marl.sharing import METHODS, RoleLinear, method, network_regularisers, role_layers
+from prism_marl.sharing.dense import acting
 
 IDENTITIES = 3
 SETTINGS = {name: settings_class() for name, settings_class in METHODS.items()}
@@ -74,6 +75,19 @@ def test_fast_path_equals_meaning(name, shape, mode, seed):
     chosen = np.broadcast_to(np.arange(x.shape[-2]) if identity is None else identity, x.shape[:-1])
     expected = np.einsum("...oi,...i->...o", dense[chosen], x) + bias[chosen]
     assert_allclose(layer(x, identity), expected, rtol=2e-5, atol=2e-5)
+
+
+@every_method
+@pytest.mark.parametrize("mode", ["place", "agent", "sample"])
+def test_what_acts_equals_meaning(name, mode):
+    layer = acting(layer_of(name), by_role=mode == "sample")
+    x, identity = draw_case((2, 3), mode, seed=5)
+    dense, bias = (np.asarray(part) for part in meaning_tables(name))
+    chosen = np.broadcast_to(np.arange(x.shape[-2]) if identity is None else identity, x.shape[:-1])
+    expected = np.einsum("...oi,...i->...o", dense[chosen], x) + bias[chosen]
+    assert_allclose(layer(x, identity), expected, rtol=2e-5, atol=2e-5)
+    assert_allclose(layer.dense(), dense, rtol=2e-5, atol=2e-5)
+    assert_allclose(layer.dense_bias(), bias, rtol=2e-5, atol=2e-5)
 
 
 @cache

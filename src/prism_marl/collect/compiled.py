@@ -13,6 +13,7 @@ from prism_marl.collect.base import SIDE_BY_SIDE, Rule, Summary, evaluation_key,
 from prism_marl.collect.records import finite_episodes, finite_steps, fitted, seed_of, time_second, with_last_slot
 from prism_marl.envs.base import JaxEnv
 from prism_marl.learners.base import Clock, Learner, Mode, Trajectory
+from prism_marl.learners.seeds import map_seeds
 from prism_marl.scene import Scene
 from prism_marl.types import Observation
 
@@ -67,7 +68,7 @@ class CompiledCollector:
     def reset(self, learner: Learner, policy: Any, keys: Key[Array, " n"]) -> Any:
         if learner.collection.unit == "episodes":
             return ()
-        start = jax.vmap(functools.partial(_start, self.env, learner, number=self.rows))
+        start = map_seeds(functools.partial(_start, self.env, learner, number=self.rows))
         playing = start(policy, keys)
         return Standing(playing.state, playing.obs, playing.memory)
 
@@ -156,7 +157,7 @@ def play(
     horizon = env.spec.horizon
     each_step = jnp.swapaxes(jax.vmap(lambda key: jax.random.split(key, horizon))(key_steps), 0, 1)
     block = max(size for size in range(1, LOOK_EVERY + 1) if horizon % size == 0)
-    one = jax.vmap(functools.partial(_advance, env, learner, mode=mode))
+    one = map_seeds(functools.partial(_advance, env, learner, mode=mode))
 
     @jax.jit  # two places use it, and it is traced once
     def some(playing: Playing, t: Int[Array, ""]):
@@ -178,7 +179,7 @@ def play(
         put = jax.lax.dynamic_update_slice_in_dim
         return t + block, playing, jax.tree.map(lambda held, new: put(held, new, t, 0), held, new)
 
-    start = jax.vmap(functools.partial(_start, env, learner, number=number))(policy, key_reset)
+    start = map_seeds(functools.partial(_start, env, learner, number=number))(policy, key_reset)
     shapes = jax.eval_shape(some, start, jnp.int32(0))[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), shapes)
     played, playing, held = jax.lax.while_loop(unfinished, advance, (jnp.int32(0), start, empty))
@@ -219,7 +220,7 @@ def _go_on(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, keys,
         moved = Moved(standing.obs, action, step.reward, step.terminated, step.truncated, valid, extras)
         return Standing(state, step.obs, memory), moved, step.metrics, key_reset
 
-    after, moved, metrics, keys = jax.vmap(one)(policy, standing, keys, steps)
+    after, moved, metrics, keys = map_seeds(one)(policy, standing, keys, steps)
     over = moved.terminated | moved.truncated
     # Outside ``vmap``, so that it stays a branch: most steps end no episode, and a reset can cost more than a step.
     reset = functools.partial(_restarted, env, learner)
@@ -229,7 +230,7 @@ def _go_on(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, keys,
 
 def _restarted(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, over, keys) -> Standing:
     """Fresh episodes in the rows whose last one is over."""
-    start = jax.vmap(functools.partial(_start, env, learner, number=over.shape[1]))(policy, keys)
+    start = map_seeds(functools.partial(_start, env, learner, number=over.shape[1]))(policy, keys)
     fresh = Standing(start.state, start.obs, start.memory)
 
     def chosen(new, old):
@@ -241,7 +242,7 @@ def _restarted(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, o
 def _first_to_end(env: JaxEnv, learner: Learner, policy: Any, keys, steps, episodes: int) -> dict[str, Array]:
     """Means over the first episodes to end of some that are played side by side without a pause."""
     rows = min(SIDE_BY_SIDE, episodes)
-    start = jax.vmap(functools.partial(_start, env, learner, number=rows))(policy, keys)
+    start = map_seeds(functools.partial(_start, env, learner, number=rows))(policy, keys)
     names = ("return", "length", *env.spec.metrics)
     zeros, none = jnp.zeros(start.alive.shape), jnp.zeros(keys.shape)
 

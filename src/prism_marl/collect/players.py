@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from prism_marl.learners.base import Learner, Mode, NumpyPolicy
+from prism_marl.learners.seeds import map_seeds
 from prism_marl.types import Observation
 
 
@@ -71,10 +72,10 @@ def _programs(learner: Learner, mode: Mode) -> tuple[Any, Any]:
 
     def act(policy, memory, obs, keys, number, steps):
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
-        return jax.vmap(functools.partial(learner.act, mode=mode))(policy, memory, obs, keys, steps)
+        return map_seeds(functools.partial(learner.act, mode=mode))(policy, memory, obs, keys, steps)
 
     def forget(policy, memory, over):
-        fresh = jax.vmap(lambda policy: learner.memory(policy, over.shape[1]))(policy)
+        fresh = map_seeds(lambda policy: learner.memory(policy, over.shape[1]))(policy)
 
         def chosen(new, old):
             return jnp.where(over.reshape(*over.shape, *[1] * (new.ndim - 2)), new, old)
@@ -86,4 +87,4 @@ def _programs(learner: Learner, mode: Mode) -> tuple[Any, Any]:
 
 def fresh_memory(learner: Learner, policy: Any, rows: int) -> Any:
     """What all seeds remember before the first step."""
-    return jax.vmap(lambda policy: learner.memory(policy, rows))(policy)
+    return map_seeds(lambda policy: learner.memory(policy, rows))(policy)

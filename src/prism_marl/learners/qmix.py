@@ -5,8 +5,9 @@ from typing import ClassVar, Literal
 
 from jaxtyping import Array, Key
 
-from prism_marl.learners.value import Mixer, ValueLearner
+from prism_marl.learners.value import ValueLearner
 from prism_marl.learners.value_settings import ValueSettings
+from prism_marl.learners.value_state import Mixer
 from prism_marl.networks.mixer import mixer
 from prism_marl.sharing.base import Sharing
 from prism_marl.types import EnvSpec

@@ -6,9 +6,8 @@ to, which targets they have (``returns``) and what an error costs (``cost``).
 
 import abc
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,43 +21,17 @@ from prism_marl.learners.actions import UNAVAILABLE, explored, pick
 from prism_marl.learners.base import SEEDS, Clock, Collection, Mode, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
+from prism_marl.learners.packed import Packing, laid_out
+from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.rewards import RewardScale
-from prism_marl.learners.shortened import on_shortened
+from prism_marl.learners.value_state import Memory, Mixer, Networks, ValueState
 from prism_marl.networks.build import build_agent
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.recurrent import RecurrentAgent
 from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.sharing.dense import materialise
 from prism_marl.types import EnvSpec, Observation
-
-Mixer = Callable[[Array, Array], Array]  # the agents' values [*b a] and the state [*b s] to one value [*b]
-
-
-class Networks(eqx.Module):
-    """What the optimiser trains: one gradient norm, one Adam."""
-
-    agent: RecurrentAgent
-    mixer: Mixer | None
-
-
-class ValueState(eqx.Module):
-    """All that learning carries from one update to the next."""
-
-    online: Networks
-    target: Networks
-    optimiser: Any
-    balance: Balance
-    scale: RewardScale
-    updates: Int[Array, ""]
-    key: Key[Array, ""]
-
-
-class Memory(NamedTuple):
-    """What an agent carries from step to step."""
-
-    hidden: Float[Array, "*b a h"]
-    last_action: Int[Array, "*b a"]  # -1 before the first
 
 
 @dataclass(frozen=True)
@@ -235,21 +208,37 @@ class ValueLearner(abc.ABC):
         if self.settings.standardise_rewards:
             scale = scale.update(episodes.reward, episodes.valid)
             episodes = episodes._replace(reward=scale.apply(episodes.reward))
-        trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
-
-        def gradient_of(episodes: Trajectory):
-            def loss(trainable):
-                return self._loss(eqx.combine(trainable, fixed), state.target, episodes, state.balance)
-
-            return jax.grad(loss, has_aux=True)(trainable)
-
-        gradient, (balance, metrics) = on_shortened(gradient_of, episodes, axis)
+        gradient, balance, metrics = self._gradient(state, episodes, axis)
         gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(gradient.agent, step))
+        trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
         updates, optimiser = self._optimiser().update(gradient, state.optimiser, trainable)
         online: Networks = eqx.combine(eqx.apply_updates(trainable, updates), fixed)
         target = self._follow(state.target, online, state.updates + 1)
         metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
         return ValueState(online, target, optimiser, balance, scale, state.updates + 1, state.key), metrics
+
+    def _gradient(self, state: ValueState, episodes: Trajectory, axis: str | None):
+        """The gradient of the mean cost of all steps and of the sharing method's terms."""
+        trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
+
+        def part(episodes: Trajectory, packing: Packing | None):
+            def costs(trainable):
+                return self._costs(eqx.combine(trainable, fixed), state.target, episodes, packing)
+
+            return jax.value_and_grad(costs, has_aux=True)(trainable)
+
+        (task, (value, steps)), gradient = without_padding(part, episodes, axis)
+        task, value, gradient = jax.tree.map(lambda leaf: leaf / jnp.maximum(steps, 1.0), (task, value, gradient))
+
+        def terms(agent):
+            loss, balance, found = regularised(
+                task, eqx.combine(agent, fixed.agent), self.sharing.penalties(), state.balance
+            )
+            return loss, (balance, {"td_loss": task, **found, "loss": loss, "q_total": value})
+
+        more, (balance, metrics) = jax.grad(terms, has_aux=True)(trainable.agent)
+        total = jax.tree.map(jnp.add, gradient.agent, more)
+        return eqx.tree_at(lambda nets: nets.agent, gradient, total), balance, metrics
 
     def _follow(self, target: Networks, online: Networks, updates: Int[Array, ""]) -> Networks:
         """The target network after a gradient step: a copy now and then, or a slow average."""
@@ -260,28 +249,30 @@ class ValueLearner(abc.ABC):
         copy = updates % self.settings.target_interval == 0
         return jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, target)
 
-    def _loss(self, online: Networks, target: Networks, episodes: Trajectory, balance: Balance):
-        x, state, action = self._inputs(episodes)
-        values, target_values = online.agent.unroll_with(target.agent, x, episodes.obs.role)
-        best = jnp.argmax(jnp.where(episodes.obs.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
-        total = self.mix(online, pick(values[:-1], action), state[:-1])
+    def _costs(self, online: Networks, target: Networks, episodes: Trajectory, packing: Packing | None):
+        """Sums over the steps of some rows: what the errors cost, the values, and how many there are."""
+        rows = laid_out(episodes, packing)
+        x, state = self._inputs(rows.obs, rows.last)
+        values, target_values = online.agent.unroll_with(target.agent, x, rows.obs.role, rows.fresh)
+        best = jnp.argmax(jnp.where(rows.obs.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
+        acted = len(rows.action)
+        total = self.mix(online, pick(values[:acted], rows.action), state[:acted])
         bootstrap = self.mix(target, pick(target_values, best), state)
-        error = total - jax.lax.stop_gradient(self.returns(episodes, bootstrap))
-        valid = episodes.valid.reshape(*episodes.valid.shape, *[1] * (total.ndim - 2))
-        valid = jnp.broadcast_to(valid, total.shape)
-        task = losses.masked_mean((0.5 if self.settings.half_loss else 1.0) * self.cost(error), valid)
-        loss, balance, terms = regularised(task, online.agent, self.sharing.penalties(), balance)
-        return loss, (balance, {"td_loss": task, **terms, "loss": loss, "q_total": losses.masked_mean(total, valid)})
+        returns = rows.rows(self.returns(episodes, rows.block(bootstrap)))
+        error = total - jax.lax.stop_gradient(returns)
+        cost = (0.5 if self.settings.half_loss else 1.0) * self.cost(error)
+        valid = rows.valid.reshape(*rows.valid.shape, *[1] * (total.ndim - 2))  # the same for all agents
+        cost, value, steps = (jnp.sum(jnp.where(valid, leaf, 0.0)) for leaf in (cost, total, jnp.ones_like(total)))
+        return cost, (value, steps)
 
-    def _inputs(self, episodes: Trajectory):
-        local = episodes.obs.local.astype(jnp.float32) * self._scale
-        last = jnp.concatenate([jnp.full_like(episodes.action[:1], -1), episodes.action]).astype(jnp.int32)
+    def _inputs(self, obs: Observation, last: Int[Array, "t b a"]):
+        local = obs.local.astype(jnp.float32) * self._scale
         state = (
             local.reshape(*local.shape[:-2], -1)
             if self.spec.state_is_joint
-            else episodes.obs.state.astype(jnp.float32) * self._scale
+            else obs.state.astype(jnp.float32) * self._scale
         )
-        return self.inputs.join(local, last, self.spec.actions), state, episodes.action
+        return self.inputs.join(local, last, self.spec.actions), state
 
     def _optimiser(self) -> optax.GradientTransformation:
         return optax.chain(

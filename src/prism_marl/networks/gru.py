@@ -4,6 +4,8 @@ Automatic differentiation of a scanned cell multiplies small matrices at every s
 Here the backward scan carries only the gradient of the state; the gradient of the weights is one product over all steps
 afterwards. The forward scan can also run a second network (a learner's target) that is not differentiated. The numbers
 are the same, and an update takes a fraction of the time.
+
+Several episodes can follow each other in one row: where ``fresh`` is true, the state is zeros before the step.
 """
 
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from prism_marl.sharing.base import Identity, RoleGate, RoleLinear
 
@@ -32,14 +34,20 @@ class RoleGRU(eqx.Module):
 
 TimedIdentity = Int[Array, "t *b a"] | Int[Array, " a"] | None
 """Like ``Identity``; an array that differs between samples has a time axis in front."""
+Fresh = Bool[Array, "t *b"] | None
+"""Where a new episode begins; None where that is only at the start."""
 
 
 def unroll(
-    gru: RoleGRU, inputs: Float[Array, "t *b a g"], start: Float[Array, "*b a h"], identity: TimedIdentity
+    gru: RoleGRU,
+    inputs: Float[Array, "t *b a g"],
+    start: Float[Array, "*b a h"],
+    identity: TimedIdentity,
+    fresh: Fresh = None,
 ) -> Float[Array, "t *b a h"]:
     """States after every step, given the input half of the gates."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
-    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, None)[0]
+    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, _columns(fresh), None)[0]
 
 
 def unroll_pair(
@@ -49,11 +57,21 @@ def unroll_pair(
     companion_inputs: Float[Array, "t *b a g"],
     start: Float[Array, "*b a h"],
     identity: TimedIdentity,
+    fresh: Fresh = None,
 ) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"]]:
     """``unroll`` of two networks at once; the second one is never differentiated."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
     other = (companion.hidden, companion.gate, _thirds(companion_inputs))
-    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, other)
+    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, _columns(fresh), other)
+
+
+def _columns(fresh: Fresh) -> Bool[Array, "t *b 1 1"] | None:
+    return None if fresh is None else fresh[..., None, None]
+
+
+def _kept(h, fresh):
+    """The state, or its gradient, with zeros where an episode begins."""
+    return h if fresh is None else jnp.where(fresh, 0.0, h)
 
 
 def _thirds(stacked: Float[Array, "*b g"]) -> list[Float[Array, "*b h"]]:
@@ -87,46 +105,46 @@ def _along_time(identity: Identity) -> Identity:
     return identity if identity is not None and identity.ndim > 1 else None
 
 
-def _states(layer: RoleLinear, gate: RoleGate | None, inputs, start, identity: Identity):
+def _states(layer: RoleLinear, gate: RoleGate | None, inputs, start, identity: Identity, fresh):
     def step(h, now):
-        inputs_now, identity_now = now
-        h = _step(layer, gate, inputs_now, h, identity if identity_now is None else identity_now)
+        inputs_now, identity_now, fresh_now = now
+        h = _step(layer, gate, inputs_now, _kept(h, fresh_now), identity if identity_now is None else identity_now)
         return h, h
 
-    return _scan(step, start, (inputs, _along_time(identity)))[1]
+    return _scan(step, start, (inputs, _along_time(identity), fresh))[1]
 
 
 @jax.custom_vjp
-def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other) -> Any:
+def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, fresh, other) -> Any:
     layer = eqx.combine(trained, fixed)
     if other is None:
-        return _states(layer, gate, inputs, start, identity), None
+        return _states(layer, gate, inputs, start, identity, fresh), None
     if jax.default_backend() != "cpu":  # one batched product per step, because kernel launches take most of the time
         nets = jax.tree.map(lambda *both: jnp.stack(both), (layer, gate, inputs), other)
-        states = jax.vmap(lambda net: _states(net[0], net[1], net[2], start, identity))(nets)
+        states = jax.vmap(lambda net: _states(net[0], net[1], net[2], start, identity, fresh))(nets)
         return states[0], states[1]
 
     other_layer, other_gate, other_inputs = other
 
     def step(both, now):  # two independent chains, which run on different cores of a CPU
-        (inputs_now, other_now), identity_now = now
+        (inputs_now, other_now), identity_now, fresh_now = now
         identity_now = identity if identity_now is None else identity_now
-        mine = _step(layer, gate, inputs_now, both[0], identity_now)
-        theirs = _step(other_layer, other_gate, other_now, both[1], identity_now)
+        mine = _step(layer, gate, inputs_now, _kept(both[0], fresh_now), identity_now)
+        theirs = _step(other_layer, other_gate, other_now, _kept(both[1], fresh_now), identity_now)
         return (mine, theirs), (mine, theirs)
 
-    return _scan(step, (start, start), ((inputs, other_inputs), _along_time(identity)))[1]
+    return _scan(step, (start, start), ((inputs, other_inputs), _along_time(identity), fresh))[1]
 
 
-def _forward(trained, fixed, gate, inputs, start, identity, other):
-    states, others = _unroll(trained, fixed, gate, inputs, start, identity, other)
-    return (states, others), (trained, fixed, gate, inputs, start, identity, states)
+def _forward(trained, fixed, gate, inputs, start, identity, fresh, other):
+    states, others = _unroll(trained, fixed, gate, inputs, start, identity, fresh, other)
+    return (states, others), (trained, fixed, gate, inputs, start, identity, fresh, states)
 
 
 def _backward(saved, gradients):
-    trained, fixed, gate, inputs, start, identity, states = saved
+    trained, fixed, gate, inputs, start, identity, fresh, states = saved
     layer = eqx.combine(trained, fixed)
-    before = jnp.concatenate([start[None], states[:-1]])
+    before = _kept(jnp.concatenate([start[None], states[:-1]]), fresh)
     # Compute all gates again in one product: this is faster than storing them in the forward scan (measured).
     reset, update, new, h_new = _gates(inputs, layer(before, identity))
     to_new = (1 - update) * (1 - new**2)
@@ -135,18 +153,18 @@ def _backward(saved, gradients):
     slopes = (to_reset, to_update, to_new * reset)
 
     def step(carried, now):
-        gradient, slopes, update, identity_now = now
+        gradient, slopes, update, identity_now, fresh_now = now
         identity_now = identity if identity_now is None else identity_now
         out = carried + gradient
         out = out if gate is None else gate(out, identity_now)
         _, transpose = jax.vjp(lambda h: layer(h, identity_now), jnp.zeros_like(out))
-        return out * update + transpose(_joined(out, slopes))[0], out
+        return _kept(out * update + transpose(_joined(out, slopes))[0], fresh_now), out
 
-    scanned = (gradients[0], slopes, update, _along_time(identity))
+    scanned = (gradients[0], slopes, update, _along_time(identity), fresh)
     to_start, out = _scan(step, jnp.zeros_like(start), scanned, reverse=True)
     _, pull = jax.vjp(lambda trained: eqx.combine(trained, fixed)(before, identity), trained)
     to_inputs = [out * to_reset, out * to_update, out * to_new]
-    return pull(_joined(out, slopes))[0], None, None, to_inputs, to_start, None, None
+    return pull(_joined(out, slopes))[0], None, None, to_inputs, to_start, None, None, None
 
 
 def _joined(out, slopes):

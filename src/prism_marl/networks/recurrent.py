@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.networks.gru import RoleGRU, unroll, unroll_pair
+from prism_marl.networks.gru import Fresh, RoleGRU, unroll, unroll_pair
 from prism_marl.sharing.base import Identity, RoleLinear, Sharing, private
 
 
@@ -37,22 +37,28 @@ class RecurrentAgent(eqx.Module):
         h = self.gru.cell(self._before(x, identity), h, identity)
         return h, self._after(h, identity)
 
-    def unroll(self, x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"]) -> Float[Array, "t *b a u"]:
-        """Action values over whole episodes from a zero state.
+    def unroll(
+        self, x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"], fresh: Fresh = None
+    ) -> Float[Array, "t *b a u"]:
+        """Action values over whole episodes from a zero state; ``fresh`` says where further ones begin.
 
         Everything that does not depend on the state is computed for all steps at once; only the hidden half of the GRU
         is scanned.
         """
         identity, start = self.identity(role), self.initial(*x.shape[1:-1])
-        return self._after(unroll(self.gru, self._before(x, identity), start, identity), identity)
+        return self._after(unroll(self.gru, self._before(x, identity), start, identity, fresh), identity)
 
     def unroll_with(
-        self, companion: "RecurrentAgent", x: Float[Array, "t *b a i"], role: Int[Array, "t *b a"]
+        self,
+        companion: "RecurrentAgent",
+        x: Float[Array, "t *b a i"],
+        role: Int[Array, "t *b a"],
+        fresh: Fresh = None,
     ) -> tuple[Float[Array, "t *b a u"], Float[Array, "t *b a u"]]:
         """``unroll`` of this and of a second network whose recurrence gets no gradient."""
         identity, start = self.identity(role), self.initial(*x.shape[1:-1])
         inputs, companion_inputs = self._before(x, identity), companion._before(x, identity)
-        hidden, others = unroll_pair(self.gru, inputs, companion.gru, companion_inputs, start, identity)
+        hidden, others = unroll_pair(self.gru, inputs, companion.gru, companion_inputs, start, identity, fresh)
         return self._after(hidden, identity), companion._after(others, identity)
 
     def _before(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a g"]:

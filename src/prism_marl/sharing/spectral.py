@@ -3,6 +3,7 @@
 import abc
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -12,6 +13,7 @@ from prism_marl.sharing.base import (
     RoleLinear,
     apply_per_identity,
     check_identity,
+    private,
     select_rows,
     uniform_weight,
 )
@@ -23,6 +25,26 @@ HIGHEST = jax.lax.Precision.HIGHEST
 LARGEST_BUILD = {"cpu": 2**25, "accelerator": 2**28}  # above, moving the matrices in memory costs more than they save
 STACKED = {"cpu": 0, "accelerator": 512}  # up to so many rows, U and V are checked in one product: fewer small kernels
 ONE_PRODUCT = {"cpu": 0, "accelerator": 2**24}  # up to this, one product for all directions is faster than two smaller
+
+
+class SpectrumLinear(RoleLinear):
+    """y = ((x V) * s_m) U^T + b with the singular values of every identity as a table."""
+
+    U: Float[Array, "o r"]
+    spectra: Float[Array, "m r"] = private()
+    V: Float[Array, "i r"]
+    bias: Float[Array, " o"]
+    identities: int = eqx.field(static=True)
+
+    def dense(self) -> Float[Array, "m o i"]:
+        return jnp.einsum("or,mr,ir->moi", self.U, self.spectra, self.V)
+
+    def dense_bias(self) -> Float[Array, "m o"]:
+        return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
+
+    def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
+        check_identity(self, x, identity)
+        return ((x @ self.V) * select_rows(self.spectra, identity)) @ self.U.T + self.bias
 
 
 class FactoredLinear(RoleLinear):
@@ -48,18 +70,21 @@ class FactoredLinear(RoleLinear):
         first = jnp.broadcast_to(self.s[:common], (self.identities, common))
         return first if self.masked == 0 else jnp.concatenate([first, self.separate()], axis=1)
 
+    def by_spectrum(self) -> SpectrumLinear:
+        """The same layer with the singular values of every identity worked out."""
+        return SpectrumLinear(self.U, self.spectra(), self.V, self.bias, self.identities)
+
     def dense(self) -> Float[Array, "m o i"]:
-        return jnp.einsum("or,mr,ir->moi", self.U, self.spectra(), self.V)
+        return self.by_spectrum().dense()
 
     def dense_bias(self) -> Float[Array, "m o"]:
-        return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
+        return self.by_spectrum().dense_bias()
 
     def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
         check_identity(self, x, identity)
         if self.builds_matrices(x.shape, identity):
             return self._matrices(x, identity) + self.bias
-        scaled = (x @ self.V) * select_rows(self.spectra(), identity)
-        return scaled @ self.U.T + self.bias
+        return self.by_spectrum()(x, identity)
 
     def builds_matrices(self, shape: tuple[int, ...], identity: Identity) -> bool:
         """Whether building the matrices first is cheaper than the factored form; depends on shapes alone.

@@ -76,7 +76,8 @@ class HostLoop:
         trainer, returns_policy = self.trainer, learn and self._numpy
 
         def follow(seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary) -> tuple[Any, ...]:
-            seeds, clock = trainer.absorb(seeds, clock, env, batch, summary, learn=learn)
+            seeds, clock = trainer.absorb(trainer.opened(seeds), clock, env, batch, summary, learn=learn)
+            seeds = trainer.closed(seeds)
             return (seeds, clock, trainer.policies(seeds.state)) if returns_policy else (seeds, clock)
 
         program = jax.jit(follow, donate_argnums=(0, 1))

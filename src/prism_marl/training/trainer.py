@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +16,9 @@ from jaxtyping import Array, Int, Key
 
 from prism_marl.collect.base import Collector, Rule, Summary, seed_numbers
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.learners.base import SEEDS, Clock, Learner, Trajectory
-from prism_marl.learners.log import empty_log
+from prism_marl.learners.base import Clock, Learner, Trajectory
+from prism_marl.learners.log import Log, empty_log
+from prism_marl.learners.seeds import map_seeds, with_axis, without_axis
 from prism_marl.scene import Scene
 from prism_marl.sharing import role_layers
 from prism_marl.sharing.base import Sharing
@@ -99,7 +101,7 @@ class Trainer:
 
     def policies(self, states: Any) -> Any:
         """What acts, of all seeds."""
-        return jax.vmap(self.learner.policy)(states)
+        return map_seeds(self.learner.policy)(states)
 
     def advance(self, state: TrainState, target: Any, *, learn: bool) -> TrainState:
         """Collect and update until every seed has taken ``target`` environment steps. Consumes the state."""
@@ -109,7 +111,22 @@ class Trainer:
         def unfinished(state: TrainState):
             return jnp.min(state.seeds.steps) < target
 
-        return jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), state)
+        begin = eqx.tree_at(lambda s: s.seeds, state, self.opened(state.seeds))
+        end = jax.lax.while_loop(unfinished, lambda state: self._iterate(state, learn), begin)
+        return eqx.tree_at(lambda s: s.seeds, end, self.closed(end.seeds))
+
+    @property
+    def _buffer_axis(self) -> int | None:
+        return 0 if self.experiment.run.seeds > 1 else None
+
+    def opened(self, seeds: SeedState) -> SeedState:
+        """The seeds as a loop carries them: the buffer of a single seed without its axis. If it were taken away and put
+        back in every iteration, XLA would store into two copies of the whole buffer."""
+        return seeds if self._buffer_axis == 0 else _with_buffer(seeds, without_axis(seeds.buffer))
+
+    def closed(self, seeds: SeedState) -> SeedState:
+        """The opposite of ``opened``."""
+        return seeds if self._buffer_axis == 0 else _with_buffer(seeds, with_axis(seeds.buffer))
 
     def _iterate(self, state: TrainState, learn: bool) -> TrainState:
         """One collection and the updates it pays for, as part of a program."""
@@ -122,26 +139,26 @@ class Trainer:
 
     def keys(self, states: Any, clock: Clock) -> tuple[Any, Key[Array, " n"]]:
         """The states after a key for a collection was taken, and these keys."""
-        return jax.vmap(lambda state: self.learner.key(state, clock, "collect"))(states)
+        return map_seeds(lambda state: self.learner.key(state, clock, "collect"))(states)
 
     def absorb(
         self, seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary, *, learn: bool
     ) -> tuple[SeedState, Clock]:
-        """Store a collection, count its steps, and make the updates that it pays for."""
+        """Store a collection, count its steps, and make the updates that it pays for; of ``opened`` seeds."""
         states, _ = self.keys(seeds.state, clock)
         clock = clock._replace(iteration=clock.iteration + 1)
 
-        def store(state, seed: SeedState, batch, summary: Summary) -> SeedState:
-            steps = seed.steps + summary.steps
-            log = seed.log.check(summary.finite, steps)
-            return SeedState(state, self.learner.add(seed.buffer, batch), (), steps, log)
+        def count(steps: Array, log: Log, summary: Summary) -> tuple[Array, Log]:
+            steps = steps + summary.steps
+            return steps, log.check(summary.finite, steps)
 
-        seeds = _with_env(jax.vmap(store)(states, _with_env(seeds, ()), batch, summary), env)
+        held = self._buffer_axis
+        buffer = map_seeds(self.learner.add, (held, 0), held)(seeds.buffer, batch)
+        steps, log = map_seeds(count, out_axes=(0, 0))(seeds.steps, seeds.log, summary)
         if learn:
-            update = jax.vmap(self.learner.update, (0, 0, 0, 0, 0, None), (0, 0, None), axis_name=SEEDS)
-            state, log, clock = update(seeds.state, seeds.buffer, batch, seeds.log, seeds.steps, clock)
-            seeds = SeedState(state, seeds.buffer, seeds.env, seeds.steps, log)
-        return seeds, clock
+            update = map_seeds(self.learner.update, (0, held, 0, 0, 0, None), (0, 0, None))
+            states, log, clock = update(states, buffer, batch, log, steps, clock)
+        return SeedState(states, buffer, env, steps, log), clock
 
     @functools.cached_property
     def _host(self) -> HostLoop:
@@ -208,7 +225,7 @@ class Trainer:
             agent = change(learner.agent(after), learner.experience(seed.buffer), key)
             return SeedState(learner.with_agent(after, agent), seed.buffer, seed.env, seed.steps, seed.log)
 
-        changed = jax.vmap(one, (0, None))
+        changed = map_seeds(one, (0, None))
         if self.collector.compiled:
             return changed(state.seeds, state.clock)
         return jax.jit(changed, donate_argnums=0)(state.seeds, state.clock)
@@ -223,7 +240,7 @@ class Trainer:
             found = {name: layer.spectrum() for name, layer in role_layers(self.learner.agent(state)).items()}
             return {name: values for name, values in found.items() if values is not None}
 
-        return jax.jit(jax.vmap(one))
+        return jax.jit(map_seeds(one))
 
     def buffer_bytes(self) -> int:
         """Memory of the buffers of all seeds, known before anything is allocated."""
@@ -237,6 +254,10 @@ class Trainer:
     def close(self) -> None:
         """Let go of whatever the environments hold."""
         self.collector.close()
+
+
+def _with_buffer(seeds: SeedState, buffer: Any) -> SeedState:
+    return SeedState(seeds.state, buffer, seeds.env, seeds.steps, seeds.log)
 
 
 def _with_env(seeds: SeedState, env: Any) -> SeedState:

@@ -9,8 +9,9 @@ import numpy as np
 
 from prism_marl.errors import UserError
 from prism_marl.experiment.checks.calls import difference, guarded, layout
-from prism_marl.learners.base import SEEDS, Clock, Collection, Learner, Mode, Trajectory
+from prism_marl.learners.base import Clock, Collection, Learner, Mode, Trajectory
 from prism_marl.learners.log import Log, empty_log
+from prism_marl.learners.seeds import map_seeds
 from prism_marl.sharing.base import Experience
 from prism_marl.types import Observation
 
@@ -178,7 +179,7 @@ def _check_update(learner: Learner, state: Any, buffer: Any, batch: Any, clock: 
     log = jax.eval_shape(lambda: Listening(*empty_log(learner.metrics, learner.checks)))
     given = (state, buffer, batch, log, jax.ShapeDtypeStruct((), jnp.int32))
     seeds = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), given)
-    update = jax.vmap(learner.update, (0, 0, 0, 0, 0, None), (0, 0, None), axis_name=SEEDS)
+    update = map_seeds(learner.update, (0, 0, 0, 0, 0, None), (0, 0, None))
     after, log_after, clock_after = guarded(f"{who}.update", jax.eval_shape, update, *seeds, clock)
     _refuse_change(seeds[0], after, f"{who}.update", "state")
     _refuse_change(seeds[3], log_after, f"{who}.update", "log")
