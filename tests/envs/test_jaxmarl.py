@@ -138,7 +138,7 @@ def test_smax_brings_unit_types_and_victories():
         ("tyo", "JaxMARL has no 'tyo'; did you mean 'toy'"),
         ("smax-4m", "SMAX has no scenario '4m'"),
         ("toy?size=3", r"refuses 'jaxmarl/toy\?size=3' \(unexpected argument size\); change"),
-        ("toy?reward=max", "must be 'sum' or 'mean', not 'max'"),
+        ("toy?reward=max", "must be 'agent', 'sum' or 'mean', not 'max'"),
         ("toy?actions=none", "a Space of actions; choose an environment with Discrete"),
         ("endless", r"how long an episode may last; write 'jaxmarl/endless\?horizon=100'"),
         ("toy?horizon=soon", "how long an episode may last"),

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from prism_marl.sharing.base import Identity, RoleGate, RoleLinear
 
@@ -35,11 +35,17 @@ TimedIdentity = Int[Array, "t *b a"] | Int[Array, " a"] | None
 
 
 def unroll(
-    gru: RoleGRU, inputs: Float[Array, "t *b a g"], start: Float[Array, "*b a h"], identity: TimedIdentity
+    gru: RoleGRU,
+    inputs: Float[Array, "t *b a g"],
+    start: Float[Array, "*b a h"],
+    identity: TimedIdentity,
+    fresh: Bool[Array, " t *b"] | None = None,
 ) -> Float[Array, "t *b a h"]:
-    """States after every step, given the input half of the gates."""
+    """States after every step, given the input half of the gates; before a step that is ``fresh``, the first of an
+    episode, the state is zero."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
-    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, None)[0]
+    keep = None if fresh is None else (~fresh[..., None, None]).astype(start.dtype)
+    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, None, keep)[0]
 
 
 def unroll_pair(
@@ -53,7 +59,7 @@ def unroll_pair(
     """``unroll`` of two networks at once; the second one is never differentiated."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
     other = (companion.hidden, companion.gate, _thirds(companion_inputs))
-    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, other)
+    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, other, None)
 
 
 def _thirds(stacked: Float[Array, "*b g"]) -> list[Float[Array, "*b h"]]:
@@ -87,20 +93,21 @@ def _along_time(identity: Identity) -> Identity:
     return identity if identity is not None and identity.ndim > 1 else None
 
 
-def _states(layer: RoleLinear, gate: RoleGate | None, inputs, start, identity: Identity):
+def _states(layer: RoleLinear, gate: RoleGate | None, inputs, start, identity: Identity, keep=None):
     def step(h, now):
-        inputs_now, identity_now = now
+        inputs_now, identity_now, keep_now = now
+        h = h if keep_now is None else h * keep_now
         h = _step(layer, gate, inputs_now, h, identity if identity_now is None else identity_now)
         return h, h
 
-    return _scan(step, start, (inputs, _along_time(identity)))[1]
+    return _scan(step, start, (inputs, _along_time(identity), keep))[1]
 
 
 @jax.custom_vjp
-def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other) -> Any:
+def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other, keep) -> Any:
     layer = eqx.combine(trained, fixed)
     if other is None:
-        return _states(layer, gate, inputs, start, identity), None
+        return _states(layer, gate, inputs, start, identity, keep), None
     if jax.default_backend() != "cpu":  # one batched product per step, because kernel launches take most of the time
         nets = jax.tree.map(lambda *both: jnp.stack(both), (layer, gate, inputs), other)
         states = jax.vmap(lambda net: _states(net[0], net[1], net[2], start, identity))(nets)
@@ -118,15 +125,16 @@ def _unroll(trained: Any, fixed: Any, gate, inputs, start, identity, other) -> A
     return _scan(step, (start, start), ((inputs, other_inputs), _along_time(identity)))[1]
 
 
-def _forward(trained, fixed, gate, inputs, start, identity, other):
-    states, others = _unroll(trained, fixed, gate, inputs, start, identity, other)
-    return (states, others), (trained, fixed, gate, inputs, start, identity, states)
+def _forward(trained, fixed, gate, inputs, start, identity, other, keep):
+    states, others = _unroll(trained, fixed, gate, inputs, start, identity, other, keep)
+    return (states, others), (trained, fixed, gate, inputs, start, identity, states, keep)
 
 
 def _backward(saved, gradients):
-    trained, fixed, gate, inputs, start, identity, states = saved
+    trained, fixed, gate, inputs, start, identity, states, keep = saved
     layer = eqx.combine(trained, fixed)
     before = jnp.concatenate([start[None], states[:-1]])
+    before = before if keep is None else before * keep
     # Compute all gates again in one product: this is faster than storing them in the forward scan (measured).
     reset, update, new, h_new = _gates(inputs, layer(before, identity))
     to_new = (1 - update) * (1 - new**2)
@@ -135,18 +143,19 @@ def _backward(saved, gradients):
     slopes = (to_reset, to_update, to_new * reset)
 
     def step(carried, now):
-        gradient, slopes, update, identity_now = now
+        gradient, slopes, update, identity_now, keep_now = now
         identity_now = identity if identity_now is None else identity_now
         out = carried + gradient
         out = out if gate is None else gate(out, identity_now)
         _, transpose = jax.vjp(lambda h: layer(h, identity_now), jnp.zeros_like(out))
-        return out * update + transpose(_joined(out, slopes))[0], out
+        to_before = out * update + transpose(_joined(out, slopes))[0]
+        return to_before if keep_now is None else to_before * keep_now, out
 
-    scanned = (gradients[0], slopes, update, _along_time(identity))
+    scanned = (gradients[0], slopes, update, _along_time(identity), keep)
     to_start, out = _scan(step, jnp.zeros_like(start), scanned, reverse=True)
     _, pull = jax.vjp(lambda trained: eqx.combine(trained, fixed)(before, identity), trained)
     to_inputs = [out * to_reset, out * to_update, out * to_new]
-    return pull(_joined(out, slopes))[0], None, None, to_inputs, to_start, None, None
+    return pull(_joined(out, slopes))[0], None, None, to_inputs, to_start, None, None, None
 
 
 def _joined(out, slopes):
