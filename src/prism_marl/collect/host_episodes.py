@@ -62,7 +62,7 @@ class HostEpisodes:
         if self.record is not None:
             self.record.reward[:, self.clock] = reward
             if self.record.agent_reward is not None:
-                each = step.agent_reward.reshape(*alive.shape, -1)
+                each = np.asarray(step.agent_reward).reshape(*alive.shape, -1)
                 self.record.agent_reward[:, self.clock] = np.where(alive[..., None], each, 0)
             for name, values in flags.items():
                 getattr(self.record, name)[:, self.clock] = values

@@ -136,18 +136,19 @@ class MAPPOUpdates:
         assert batch.next_obs is not None
         following = batch.next_obs._replace(role=batch.obs.role)
         x, then = self.inputs.critic(batch.obs), self.inputs.critic(following)
-        role, critic = self._role(batch.obs, x), state.critic
-        if isinstance(critic, MlpActor):
+        role, critic, start = self._role(batch.obs, x), state.critic, state.critic_hidden
+        if isinstance(critic, MlpActor) or start is None:
             return None, critic(x, role)[..., 0], critic(then, role)[..., 0], None
-        hidden, value = critic.unroll_from(state.critic_hidden, x, role, fresh)
+        hidden, value = critic.unroll_from(start, x, role, fresh)
         next_value = critic(hidden, then, role)[1]
-        return _before(state.critic_hidden, hidden), value[..., 0], next_value[..., 0], hidden[-1]
+        return _before(start, hidden), value[..., 0], next_value[..., 0], hidden[-1]
 
     def _actor_states(self, state: MAPPOState, batch: Trajectory, fresh: Bool[Array, "t b"]):
         """The actor's hidden states before each step; sequences that begin later than the rollout need them."""
-        agent, start = state.actor.agent, getattr(batch.memory, "hidden", None)
+        agent = state.actor.agent
         if isinstance(agent, MlpActor):
             return None
+        start = batch.memory.hidden
         if self.settings.sequence == self.settings.length:
             return start[None]
         x = self.inputs.actor(batch.obs)

@@ -1,5 +1,7 @@
 """Builds the networks of a task: agents of learners of action values, policies, and the values that guide them."""
 
+from typing import Any
+
 from jaxtyping import Array, Key
 
 from prism_marl.networks.inputs import Inputs
@@ -30,7 +32,7 @@ def build_policy(
 ) -> RecurrentAgent | MlpActor:
     """A stochastic policy: logits of discrete actions, or means of continuous ones (networks/heads.py)."""
     inputs = Inputs.of(sharing, last_action=False).size(spec)
-    sizes = {"inputs": inputs, "actions": spec.actions, "width": width, "agents": spec.agents, "roles": spec.roles}
+    sizes: Any = {"inputs": inputs, "actions": spec.actions, "width": width, "agents": spec.agents, "roles": spec.roles}
     if recurrent:
         return recurrent_agent(sharing, **sizes, head="actions", behind=behind, key=key)
     return mlp_actor(sharing, **sizes, squash=False, key=key)
@@ -48,7 +50,7 @@ def build_values(
     key: Key[Array, ""],
 ) -> RecurrentAgent | MlpActor:
     """A critic that gives one value of the state to the team, or one to each agent."""
-    sizes = {"inputs": inputs, "actions": 1, "width": width, "agents": values, "roles": spec.roles}
+    sizes: Any = {"inputs": inputs, "actions": 1, "width": width, "agents": values, "roles": spec.roles}
     if recurrent:
         return recurrent_agent(sharing, **sizes, head="values", behind=behind, key=key)
     return mlp_actor(sharing, **sizes, head="values", squash=False, key=key)

@@ -151,4 +151,4 @@ class PythonRows:
 
     def _agent_rewards(self, steps: dict[int, Step | None]) -> Any:
         none = np.zeros(self.spec.agents, np.float32)
-        return np.stack([none if step is None else step.agent_reward for _, step in sorted(steps.items())])
+        return np.stack([none if step is None else np.asarray(step.agent_reward) for _, step in sorted(steps.items())])
