@@ -6,7 +6,7 @@
 
 Both train at equal sizes: widths, environments, rollout, epochs, minibatches, clipping, rates. Each is compiled once;
 then they train the same number of rollouts in turns, and the steps per second of every turn are printed, with the ratio
-of the medians. Nothing is fetched: JAXMARL is a checkout of JaxMARL, and the Python must have what its baselines import.
+of the medians. Nothing is fetched: JAXMARL is a checkout, and the Python must have what its baselines import.
 """
 
 import argparse

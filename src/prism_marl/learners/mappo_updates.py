@@ -137,8 +137,9 @@ class MAPPOUpdates:
         following = batch.next_obs._replace(role=batch.obs.role)
         x, then = self.inputs.critic(batch.obs), self.inputs.critic(following)
         role, critic, start = self._role(batch.obs, x), state.critic, state.critic_hidden
-        if isinstance(critic, MlpActor) or start is None:
+        if isinstance(critic, MlpActor):
             return None, critic(x, role)[..., 0], critic(then, role)[..., 0], None
+        assert start is not None
         hidden, value = critic.unroll_from(start, x, role, fresh)
         next_value = critic(hidden, then, role)[1]
         return _before(start, hidden), value[..., 0], next_value[..., 0], hidden[-1]
