@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
 from prism_marl.learners import IPPO, MAPPO
-from prism_marl.learners.base import Trajectory
+from prism_marl.learners.base import Clock, Trajectory
 from prism_marl.learners.mappo_loss import error_cost, mean_of, standardised, surrogate, value_cost
 from prism_marl.learners.mappo_state import Memory
 from prism_marl.learners.regularisation import Balance, regularised
@@ -106,9 +106,8 @@ def test_gaussian_actions_by_hand():
 def test_the_weight_of_diversity_goes_by_the_size_of_the_surrogate():
     """A surrogate near zero says nothing; its samples' mean size does."""
     layer = Prism(ties="apart").linear(6, 6, identities=3, key=jax.random.key(0), kind="hidden", depth=0)
-    layer = eqx.tree_at(
-        lambda layer: layer.threshold, layer, jax.random.normal(jax.random.key(1), layer.threshold.shape)
-    )
+    apart = jnp.broadcast_to(jnp.asarray([[-9.0], [9.0], [-9.0]]), layer.threshold.shape)
+    layer = eqx.tree_at(lambda layer: layer.threshold, layer, apart)
     terms, penalties = network_regularisers(layer), Prism(diversity=0.1).penalties()
     _, _, found = regularised(jnp.zeros(()), layer, penalties, Balance.empty(4), jnp.asarray(0.8))
     wanted = abs(0.1 * 0.8 / float(terms["diversity"]))
@@ -298,12 +297,9 @@ def test_policies_in_numpy_play_as_compiled_ones():
 def test_learning_rates_fall_along_the_run():
     learner = dataclasses.replace(make(MAPPO, SPEC, lr_decay=True), steps=4 * LENGTH * ROWS)
 
-    class At:
-        def __init__(self, iteration: int):
-            self.iteration = jnp.int32(iteration)
-
-    assert [float(learner.rate(At(k))) for k in (1, 2, 4, 9)] == [1.0, 0.75, 0.25, 0.0]
-    assert float(make(MAPPO, SPEC).rate(At(9))) == 1.0
+    at = lambda number: Clock(jnp.int32(number), jnp.int32(0), ())  # noqa: E731
+    assert [float(learner.rate(at(k))) for k in (1, 2, 4, 9)] == [1.0, 0.75, 0.25, 0.0]
+    assert float(make(MAPPO, SPEC).rate(at(9))) == 1.0
 
 
 # What cannot work.

@@ -214,7 +214,7 @@ class MAPPOUpdates:
         gradient = sharing.constrain(gradient, step)
         moves, optimiser = self._adam(sharing).update(gradient, optimiser, trained)
         trained = eqx.apply_updates(trained, jax.tree.map(lambda move: rate * move, moves))
-        metrics["grad_norm"] = optax.global_norm(gradient)
+        metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
         return eqx.combine(trained, fixed), optimiser, balance, metrics
 
     def _actor_loss(self, actor: Actor, samples: Samples, starts: Starts, balance: Balance):
