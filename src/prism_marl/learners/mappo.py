@@ -151,9 +151,8 @@ class MAPPOLearner(MAPPOUpdates):
         """Nothing is replayed; methods that look at data find the latest of it here."""
         if not self.looks_at_data:
             return ()
-        one = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), jax.eval_shape(self.inputs.no_experience, 1)
-        )
+        some = jax.eval_shape(lambda: self.inputs.no_experience(1))
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), some)
         return empty_ring(one, max(RECORDS // self.spec.agents, self.settings.length * self.rows))
 
     def add(self, buffer: Any, batch: Trajectory) -> Any:
