@@ -107,6 +107,8 @@ def test_a_fault_of_a_jax_environment_is_one_sentence(fault, words):
         ({"magnitude": 0.0}, "spec.magnitude: 0.0 is not positive"),
         ({"state_is_joint": True}, "spec.state: 2 numbers are not .* use 6"),
         ({"shared_observation": True}, "spec.observation: every agent observes the state"),
+        ({"reward": "own"}, "spec.reward: 'own' is not a kind of reward; write 'team' or 'agent'"),
+        ({"reward": "agent"}, "Step.agent_reward is missing, but spec.reward is 'agent'; make them agree"),
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(change, words):

@@ -111,7 +111,7 @@ def test_each_fault_is_one_sentence(parts, words):
 
 @pytest.mark.parametrize("task", ["roles/2", "reach/2", "reach_jax/2"])
 def test_learners_that_keep_their_promises_pass(task):
-    learners = ("qmix", "vdn", "iql") if task == "roles/2" else ("matd3",)
+    learners = ("qmix", "vdn", "iql", "mappo") if task == "roles/2" else ("matd3", "ippo")
     for name in learners:
         experiment = preset(task, "prism", learner=name)
         settings = experiment.learner

@@ -323,3 +323,14 @@ def test_variants_and_learners_that_do_not_fit_a_task_are_refused():
     assert "MATD3 needs continuous actions" in refused(field.changed(learner=robot.learner).validate)
     assert "QMIX needs discrete actions" in refused(robot.changed(learner=field.learner).validate)
     assert "nearest valid value is 1000002" in refused(robot.with_option("run.envs", "3").validate)
+
+
+@pytest.mark.parametrize("learner", ["mappo", "ippo"])
+@pytest.mark.parametrize("task", ["roles/4", LBF, "skirmish/terran_5_vs_5", "mamujoco/walker2d-2x3", "reach/3"])
+def test_presets_of_on_policy_learners_are_valid_and_survive_json(task, learner):
+    for method in METHODS:
+        experiment = preset(task, method, learner=learner)
+        experiment.validate()
+        assert experiment.learner.algorithm == learner and Experiment.from_json(experiment.to_json()) == experiment
+    walker = preset("mamujoco/walker2d-2x3", "prism", learner=learner)
+    assert walker.learner.actor_lr == 1e-3 and walker.learner.lr_decay and walker.sharing.diversity == 0.1

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from jaxtyping import Array, Bool, Float, Int
 
 ActionKind = Literal["discrete", "continuous"]
+RewardKind = Literal["team", "agent"]
 
 
 class Observation(NamedTuple):
@@ -18,7 +19,7 @@ class Observation(NamedTuple):
 
     local: Float[Array, "*b a o"]  # what each agent observes
     state: Float[Array, "*b s"]  # what the centralised learner observes
-    avail: Bool[Array, "*b a u"]  # legal actions (all true if actions are continuous)
+    avail: Bool[Array, "*b a u"]  # legal actions; continuous: all true, all false of an agent whose part has ended
     role: Int[Array, "*b a"]  # the current role of each agent: its index, or its unit type in battles
 
 
@@ -26,10 +27,11 @@ class Step(NamedTuple):
     """What one step of the environment returns."""
 
     obs: Observation
-    reward: Float[Array, "*b"]  # one team reward
+    reward: Float[Array, "*b"]  # the team's
     terminated: Bool[Array, "*b"]  # the task ended: do not bootstrap
     truncated: Bool[Array, "*b"]  # the time limit was reached: bootstrap from ``obs``, which is the last observation
     metrics: dict[str, Float[Array, "*b"]]
+    agent_reward: Float[Array, "*b a"] | None = None  # each agent's own, where ``EnvSpec.reward`` is "agent"
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,4 @@ class EnvSpec:
     magnitude: float = 1.0  # largest absolute value in ``local`` and ``state``
     state_is_joint: bool = False  # the state is the concatenation of all agents' observations
     shared_observation: bool = False  # every agent observes the state, so replay need not store ``local``
+    reward: RewardKind = "team"  # "agent": every agent has a reward of its own besides the team's

@@ -54,7 +54,7 @@ def own_modules(monkeypatch):
 # lbforaging
 
 
-@pytest.mark.parametrize("variant", ["10x10-3p-3f", "8x8-2p-2f-coop", "10x10-3p-3f-s2"])
+@pytest.mark.parametrize("variant", ["10x10-3p-3f", "8x8-2p-2f-coop", "10x10-3p-3f-s2", "8x8-2p-2f-own"])
 def test_lbforaging_is_the_package_episode_by_episode(variant: str):
     env = envs.make_python(f"lbforaging/{variant}")
     task = make_lbf(variant)
@@ -79,6 +79,8 @@ def test_lbforaging_is_the_package_episode_by_episode(variant: str):
             obs = step.obs
             left = np.count_nonzero(direct.field)
             assert float(step.reward) == pytest.approx(sum(reward), abs=1e-6)
+            if task.own:
+                np.testing.assert_allclose(step.agent_reward, reward, atol=1e-6)
             assert bool(step.terminated) == (left == 0) and bool(step.terminated | step.truncated) == over
             assert not (step.terminated and step.truncated)
             assert float(step.metrics["collected"]) == pytest.approx((foods - left) / foods)
@@ -211,6 +213,7 @@ def test_unequal_agents_are_padded_and_masked():
     step = env.step(np.array([0, 1, 3]))
     assert env.env.sent == [{"a": 0, "b": 6, "c": 3}]  # b's actions start at 5
     assert float(step.reward) == 3 and step.obs.avail[1].tolist() == [False, True, True, False]
+    assert spec.reward == "agent" and step.agent_reward.sum() == 3 and len(step.agent_reward) == 3
     assert step.obs.role.tolist() == [0, 1, 2] and step.obs.local.dtype == np.float32
     assert not step.terminated and not step.truncated
     env.step(np.array([0, 1, 3]))

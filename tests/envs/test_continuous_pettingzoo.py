@@ -64,6 +64,7 @@ def test_boxes_are_stretched_and_padded():
     assert (spec.kind, spec.agents, spec.actions, spec.observation, spec.state) == ("continuous", 2, 2, 3, 6)
     assert env.reset(3).avail.all() and not spec.shared_observation
     step = env.step(np.array([[-1.0, 9.0], [1.0, 0.0]], np.float32))
+    np.testing.assert_allclose(step.agent_reward, [game.place[0], -game.place[1]], rtol=1e-6)
     heard = game.heard[-1]
     np.testing.assert_array_equal(heard["left"], [0.0])
     np.testing.assert_allclose(heard["right"], [[0.5], [0.0]])

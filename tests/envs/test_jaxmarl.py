@@ -104,6 +104,7 @@ def test_agents_become_an_axis_and_what_is_shorter_is_padded():
     assert step.obs.state.tolist() == [1, 1, 1, 1, 11, 11, 11, 0]
     assert float(step.reward) == pytest.approx(0.25 + 1.0) and not step.terminated and not step.truncated
     assert step.metrics == {}
+    assert env.spec.reward == "agent" and step.agent_reward.tolist() == pytest.approx([0.25, 1.0])
 
 
 def test_states_masks_and_rewards_as_the_environment_has_them():
@@ -112,6 +113,7 @@ def test_states_masks_and_rewards_as_the_environment_has_them():
     assert env.spec.state == 7 and not env.spec.state_is_joint and step.obs.state.tolist() == [2] * 7
     assert obs.avail.tolist() == [[True, True, False], [True, True, True]]
     assert float(step.reward) == pytest.approx((0.25 + 1.0) / 2)
+    assert env.spec.reward == "team" and step.agent_reward is None
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,12 @@ def test_one_done_is_read_by_the_clock(variant: str, steps: int, terminated: boo
 
 def test_smax_brings_unit_types_and_victories():
     env = make_jaxmarl("smax-3m?end=2")
-    assert env.spec.roles == 6 and env.spec.metrics == ("battle_won",) and env.reward == "mean"
+    assert (
+        env.spec.roles == 6
+        and env.spec.metrics == ("battle_won",)
+        and env.reward == "mean"
+        and env.spec.reward == "team"
+    )
     obs, step = play(env, [0, 0], 1)
     assert obs.role.tolist() == [4, 2] and float(step.metrics["battle_won"]) == 0
     _, step = play(env, [0, 0], 2)
@@ -138,7 +145,7 @@ def test_smax_brings_unit_types_and_victories():
         ("tyo", "JaxMARL has no 'tyo'; did you mean 'toy'"),
         ("smax-4m", "SMAX has no scenario '4m'"),
         ("toy?size=3", r"refuses 'jaxmarl/toy\?size=3' \(unexpected argument size\); change"),
-        ("toy?reward=max", "must be 'sum' or 'mean', not 'max'"),
+        ("toy?reward=max", "must be 'agent', 'sum' or 'mean', not 'max'"),
         ("toy?actions=none", "a Space of actions; choose an environment with Discrete"),
         ("endless", r"how long an episode may last; write 'jaxmarl/endless\?horizon=100'"),
         ("toy?horizon=soon", "how long an episode may last"),

@@ -297,6 +297,18 @@ def test_loading_needs_enough_levels_at_once():
     assert step.obs.local[1].tolist()[6:] == [4, 5, 2, 5, 4, 1, 6, 5, 1]
 
 
+def test_each_player_has_its_share_of_what_it_loads_where_the_name_asks_for_it():
+    state = put([(5, 4, 1), (4, 5, 2), (6, 5, 1)], [(2, 2, 1), (5, 5, 3)])
+    _, step = stepper("10x10-3p-2f-own")(state, LOAD, LOAD, STAY)
+    np.testing.assert_allclose(step.agent_reward, [1 / 3 * 3 / 4, 2 / 3 * 3 / 4, 0], rtol=1e-6)
+    assert float(step.reward) == pytest.approx(3 / 4)
+    _, weak = stepper("10x10-3p-2f-own")(state, LOAD, STAY, LOAD)
+    assert weak.agent_reward.tolist() == [0, 0, 0]
+    assert stepper("10x10-3p-2f")(state, LOAD, LOAD, STAY)[1].agent_reward is None
+    spec = make_lbf("8x8-2p-2f-coop-s2-own-v2-t9").spec
+    assert spec.reward == "agent" and spec.name == "lbf/8x8-2p-2f-coop-s2-own-v2-t9"
+
+
 def test_two_loaders_on_one_cell_both_count():
     state = put([(5, 4, 1), (5, 4, 1)], [(5, 5, 2)])
     after, step = stepper("10x10-2p-1f")(state, LOAD, LOAD)

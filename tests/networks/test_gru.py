@@ -41,3 +41,40 @@ def test_values_and_gradients_equal_plain_differentiation(method, masks):
     slow = jax.jit(jax.value_and_grad(loss(plain_unroll), argnums=(0, 1)))
     for ours, theirs in zip(jax.tree.leaves(fast(trained, x)), jax.tree.leaves(slow(trained, x)), strict=True):
         assert np.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def plain_unroll_from(agent, start, x, role, fresh):
+    """The same with episodes that begin inside: the state before a fresh step is zero."""
+    h, found = start, []
+    for t in range(x.shape[0]):
+        h, q = agent(jnp.where(fresh[t][..., None, None], 0.0, h), x[t], role[t])
+        found.append((h, q))
+    return tuple(jnp.stack(part) for part in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("method", ["nops", "prism", "snp"])
+@pytest.mark.parametrize("behind", [1, 2])
+def test_episodes_that_begin_inside_cut_the_past_off(method, behind):
+    keys = jax.random.split(jax.random.key(0), 5)
+    sizes = {"inputs": 5, "actions": 3, "width": 8, "agents": 3, "roles": 3}
+    agent = recurrent_agent(METHODS[method](), **sizes, behind=behind, key=keys[0])
+    x, start = jax.random.normal(keys[1], (6, 2, 3, 5)), jax.random.normal(keys[2], (2, 3, 8))
+    role = jnp.zeros((6, 2, 3), jnp.int32)
+    fresh = jnp.asarray([[True, False, False, True, False, False], [False, False, True, False, False, True]]).T
+    weights = jax.random.normal(keys[3], (6, 2, 3, 8)), jax.random.normal(keys[4], (6, 2, 3, 3))
+    trained, fixed = eqx.partition(agent, eqx.is_inexact_array)
+
+    def loss(unroll):
+        def total(trained, start, x):
+            found = unroll(eqx.combine(trained, fixed), start, x, role, fresh)
+            return sum(jnp.sum(weight * part**2) for weight, part in zip(weights, found, strict=True))
+
+        return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
+
+    fast, slow = loss(lambda agent, *given: agent.unroll_from(*given)), loss(plain_unroll_from)
+    found = fast(trained, start, x)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(slow(trained, start, x)), strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert (found[1][1][0] == 0).all() and (
+        found[1][1][1] != 0
+    ).any()  # what came before a fresh start is of no account

@@ -12,7 +12,7 @@ from line import FAMILIES
 from prism_marl.envs import registry
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment, Net, Run
-from prism_marl.learners import IQL, MATD3, VDN, QMix
+from prism_marl.learners import IPPO, IQL, MAPPO, MATD3, VDN, QMix
 from prism_marl.learners.log import NEVER
 from prism_marl.sharing import METHODS
 from prism_marl.training.build import make_trainer
@@ -26,6 +26,8 @@ LEARNERS = {
     "matd3": MATD3(
         batch=4, buffer=40, warmup=10, critic_width=4, n_critics=2, train_interval=5, updates=2, n_step=2, actor_lr=0.01
     ),
+    "mappo": MAPPO(length=4, epochs=1, minibatches=2, chunk=2, critic_sharing="same"),
+    "ippo": IPPO(length=4, epochs=2, recurrent=False, standardise_inputs=True),
 }
 SHARING = {"prism": {}, "nops": {}, "seps": {"pretraining": 10, "clusters": 2}}
 RUN = Run(seeds=2, envs=2, eval_episodes=3, patience=0.0)
@@ -61,11 +63,13 @@ CELLS = list(itertools.product(LEARNERS, PLACES, KINDS, SHARING))
 
 
 def chosen(learner: str, place: str, kind: str, sharing: str) -> bool:
-    """Each cell costs seconds of compiling. Of the cells that train, one in three: every learner in every place, every
-    method with every learner, and every method in every place. ``PRISM_MARL_MATRIX=all`` asks for the others too."""
+    """Each cell costs seconds of compiling. Of the cells that train, one in three or six: every learner in every place,
+    every method with every learner, and every method in every place. ``PRISM_MARL_MATRIX=all`` asks for the others."""
     if os.environ.get("PRISM_MARL_MATRIX") == "all" or kind not in LEARNERS[learner].kinds:
         return True
-    return (list(LEARNERS).index(learner) + PLACES.index(place)) % 3 == list(SHARING).index(sharing)
+    number, kinds = list(LEARNERS).index(learner) + PLACES.index(place), LEARNERS[learner].kinds
+    # A learner of both kinds of action learns one of them in each place.
+    return number % 3 == list(SHARING).index(sharing) and kind == kinds[number % len(kinds)]
 
 
 @pytest.mark.parametrize(("learner", "place", "kind", "sharing"), [cell for cell in CELLS if chosen(*cell)])

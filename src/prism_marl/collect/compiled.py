@@ -50,6 +50,7 @@ class Moved(NamedTuple):
     truncated: Array
     valid: Array
     extras: Any
+    agent_reward: Array | None
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ def _advance(env: JaxEnv, learner: Learner, policy: Any, playing: Playing, key, 
     alive = playing.alive
     state, step = jax.vmap(env.step)(jax.random.split(key_env, alive.size), playing.state, action)
     reward = jnp.where(alive, step.reward, 0.0)
-    moved = Moved(playing.obs, action, reward, step.terminated & alive, step.truncated & alive, alive, extras)
+    each = None if step.agent_reward is None else jnp.where(alive[:, None], step.agent_reward, 0.0)
+    moved = Moved(playing.obs, action, reward, step.terminated & alive, step.truncated & alive, alive, extras, each)
     metrics = {name: jnp.where(alive, step.metrics[name], held) for name, held in playing.metrics.items()}
     over = step.terminated | step.truncated
     returns, length = playing.returns + reward, playing.length + alive
@@ -217,7 +219,8 @@ def _go_on(env: JaxEnv, learner: Learner, policy: Any, standing: Standing, keys,
         number = standing.obs.role.shape[0]
         state, step = jax.vmap(env.step)(jax.random.split(key_env, number), standing.state, action)
         valid = jnp.ones(number, bool)
-        moved = Moved(standing.obs, action, step.reward, step.terminated, step.truncated, valid, extras)
+        ends = (step.terminated, step.truncated)
+        moved = Moved(standing.obs, action, step.reward, *ends, valid, extras, step.agent_reward)
         return Standing(state, step.obs, memory), moved, step.metrics, key_reset
 
     after, moved, metrics, keys = map_seeds(one)(policy, standing, keys, steps)
@@ -270,7 +273,7 @@ def _trajectory(record: Moved, obs: Observation, next_obs: Observation | None) -
         next_obs=next_obs,
         action=record.action,
         reward=record.reward,
-        agent_reward=None,
+        agent_reward=record.agent_reward,
         terminated=record.terminated,
         truncated=record.truncated,
         valid=record.valid,

@@ -250,8 +250,9 @@ def _record_step(record: Trajectory, at: tuple[slice, int], now: tuple[Any, ...]
         for into, value in zip(held, seen, strict=True):
             if into.size:
                 into[at] = value
-    for name in ("reward", "terminated", "truncated"):
-        getattr(record, name)[at] = by_seed(getattr(step, name), rows)
+    for name in ("reward", "agent_reward", "terminated", "truncated"):
+        if getattr(record, name) is not None:
+            getattr(record, name)[at] = by_seed(getattr(step, name), rows)
     record.action[at], record.valid[at] = action, True  # pyright: ignore[reportIndexIssue]
     jax.tree.map(lambda held, new: held.__setitem__(at, new), record.extras, extras)
 

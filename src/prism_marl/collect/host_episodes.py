@@ -61,6 +61,9 @@ class HostEpisodes:
         flags = {name: alive & getattr(step, name).reshape(alive.shape) for name in ("terminated", "truncated")}
         if self.record is not None:
             self.record.reward[:, self.clock] = reward
+            if self.record.agent_reward is not None:
+                each = np.asarray(step.agent_reward).reshape(*alive.shape, -1)
+                self.record.agent_reward[:, self.clock] = np.where(alive[..., None], each, 0)
             for name, values in flags.items():
                 getattr(self.record, name)[:, self.clock] = values
         returns, length, metrics = self.ended

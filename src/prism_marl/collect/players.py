@@ -40,7 +40,8 @@ class NumpyPlayer:
     def act(self, number: int, seeds: slice, obs: Observation) -> tuple[np.ndarray, Any]:
         noise = None if self._noise is None else self._noise[seeds, number]
         local, state = np.asarray(obs.local), np.asarray(obs.state)
-        return self._act(self._policy, seeds, local, state, noise, self._mode), ()
+        found = self._act(self._policy, seeds, local, state, noise, self._mode)
+        return found if isinstance(found, tuple) else (found, ())
 
     def forget(self, over: np.ndarray) -> None:
         """Such a policy has no memory."""

@@ -20,7 +20,7 @@ from prism_marl.types import EnvSpec, Observation, Step
 LONGEST = 100_000  # steps, because whole episodes are stored
 SMAX, SMAX_ENV = "smax-", "HeuristicEnemySMAX"
 STATE = "world_state"  # key of JaxMARL's observations that holds the state, if an environment has one
-REWARDS = ("sum", "mean")
+REWARDS = ("agent", "sum", "mean")
 
 
 class State(NamedTuple):
@@ -37,7 +37,7 @@ class JaxMARL:
     env: Any
     spec: EnvSpec
     sizes: tuple[int, ...]  # actions of each agent
-    reward: str = "sum"  # how the team's reward is computed from the agents' rewards
+    reward: str = "sum"  # how the team's reward is computed from the agents' rewards; "agent": these, and their sum
     smax: bool = False
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
@@ -54,9 +54,14 @@ class JaxMARL:
         reward = jnp.mean(each) if self.reward == "mean" else jnp.sum(each)
         over = jnp.asarray(dones["__all__"], bool)
         # SMAX gives 1 for the victory, and less than 1 for everything before it
-        metrics = {"battle_won": (over & (reward >= 1)).astype(jnp.float32)} if self.smax else {}
+        metrics = {"battle_won": (over & (each[0] >= 1)).astype(jnp.float32)} if self.smax else {}
         return State(inner, clock), Step(
-            self._observation(observed, inner), reward, terminated=over & ~late, truncated=late, metrics=metrics
+            self._observation(observed, inner),
+            reward,
+            terminated=over & ~late,
+            truncated=late,
+            metrics=metrics,
+            agent_reward=each if self.reward == "agent" else None,
         )
 
     def _observation(self, observed: dict[str, Array], inner: Any) -> Observation:
@@ -94,9 +99,9 @@ def make_jaxmarl(variant: str) -> JaxMARL:
     settings = read_settings(name, query)
     horizon = settings.pop("horizon", None)
     smax = path.startswith(SMAX)
-    reward = settings.pop("reward", "mean" if smax else "sum")
+    reward = settings.pop("reward", "mean" if smax else "agent")
     if reward not in REWARDS:
-        raise UserError(f"task: reward of '{name}' must be 'sum' or 'mean', not '{reward}'")
+        raise UserError(f"task: reward of '{name}' must be 'agent', 'sum' or 'mean', not '{reward}'")
     package = require("jaxmarl", "jaxmarl")
     if smax:
         settings["scenario"] = _scenario(name, path.removeprefix(SMAX))
@@ -130,6 +135,7 @@ def _wrap(name: str, env: Any, horizon: Any, reward: str, smax: bool, version: s
         version=version,
         metrics=("battle_won",) if smax else (),
         state_is_joint=STATE not in observed,
+        reward="agent" if reward == "agent" else "team",
     )
     return JaxMARL(env, spec, sizes, reward, smax)
 

@@ -64,11 +64,12 @@ class Foraging:
     sight: int | None = None  # how many cells a player sees on each side; None: everything
     lighter: bool = False  # as in lbforaging's older ``-v2`` tasks, foods have less than the highest level
     horizon: int = HORIZON
+    own: bool = False  # every player also has a reward of its own: its share of the food that it loads
 
     @property
     def spec(self) -> EnvSpec:
         size = 3 * (self.foods + self.players)
-        tail = ("-coop" if self.coop else "") + (f"-s{self.sight}" if self.sight else "")
+        tail = ("-coop" if self.coop else "") + (f"-s{self.sight}" if self.sight else "") + ("-own" if self.own else "")
         tail += ("-v2" if self.lighter else "") + (f"-t{self.horizon}" if self.horizon != HORIZON else "")
         return EnvSpec(
             name=f"lbf/{self.rows}x{self.cols}-{self.players}p-{self.foods}f{tail}",
@@ -83,6 +84,7 @@ class Foraging:
             storage="int8",
             magnitude=float(max(self.rows, self.cols)),
             state_is_joint=True,
+            reward="agent" if self.own else "team",
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple[State, Observation]:
@@ -123,7 +125,8 @@ class Foraging:
         pulls = _beside(state) & (action == LOAD)[:, None]
         power = jnp.sum(pulls * state.level[:, None], axis=0)
         eaten = power >= state.food_level  # also true for foods eaten before, whose level is 0
-        gain = jnp.sum(eaten * state.food_level)
+        gains, levels = eaten * state.food_level, jnp.maximum(state.spawned, 1).astype(jnp.float32)
+        shares = jnp.sum(pulls * state.level[:, None] * gains / jnp.maximum(power, 1), axis=1) / levels
         food_level = jnp.where(eaten, 0, state.food_level)
         clock = state.clock + 1
         cleared = jnp.all(food_level == 0)
@@ -132,10 +135,11 @@ class Foraging:
         return state, Step(
             self._observe(state),
             # each loading player gets its share of the food's level, so the team gets the level
-            reward=gain / jnp.maximum(state.spawned, 1).astype(jnp.float32),
+            reward=jnp.sum(gains) / levels,
             terminated=cleared,
             truncated=(clock >= self.horizon) & ~cleared,
             metrics={"collected": _collected(state)},
+            agent_reward=shares if self.own else None,
         )
 
     def valid_actions(self, state: State) -> Bool[Array, "a u"]:
@@ -275,32 +279,31 @@ def _guess(variant: str) -> str:
     shapes = ("(N)x", "x(N)", "(N)p", "(N)f", "s(N)|(N)s")
     found = (re.search(shape.replace("N", NUMBER), variant) for shape in shapes)
     rows, cols, players, foods, sight = (int(f.group(f.lastindex or 0)) if f else None for f in found)
-    return Foraging(rows or 10, cols or 10, players or 3, foods or 3, "coop" in variant, sight).spec.name
+    tail = ("coop" in variant, sight, False, HORIZON, "-own" in variant)
+    return Foraging(rows or 10, cols or 10, players or 3, foods or 3, *tail).spec.name
 
 
 def make_lbf(variant: str) -> Foraging:
-    """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]``."""
-    pattern = "(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?(-v2)?(?:-t(N))?"
+    """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-own][-v2][-t<steps>]``."""
+    pattern = "(N)x(N)-(N)p-(N)f(-coop)?(?:-s(N))?(-own)?(-v2)?(?:-t(N))?"
     found = re.fullmatch(pattern.replace("N", NUMBER), variant)
     if found is None:
-        raise UserError(
-            f"task: 'lbf/{variant}' is not <rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>];"
-            f" did you mean '{_guess(variant)}'?"
-        )
+        shape = "<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-own][-v2][-t<steps>]"
+        raise UserError(f"task: 'lbf/{variant}' is not {shape}; did you mean '{_guess(variant)}'?")
     rows, cols, players, foods = (int(found.group(i)) for i in range(1, 5))
     sight = None if found.group(6) is None else int(found.group(6))
-    horizon = HORIZON if found.group(8) is None else int(found.group(8))
-
-    def check(field: str, value: int, low: int, high: int) -> None:
+    horizon = HORIZON if found.group(9) is None else int(found.group(9))
+    limits = (
+        ("rows", rows, 3, LARGEST),
+        ("cols", cols, 3, LARGEST),
+        # A food and its four neighbours do not overlap with another food's, and none of them is a corner.
+        ("foods", foods, 1, (rows * cols - 4) // 5),
+        ("players", players, 2, rows * cols - foods),
+        ("sight", 1 if sight is None else sight, 1, max(rows, cols)),
+        ("steps", horizon, 1, 10_000),
+    )
+    for field, value, low, high in limits:
         if (near := min(max(value, low), high)) != value:
             raise UserError(f"task: 'lbf/{variant}' has {field} {value}, not {low} to {high}; try {near}")
-
-    check("rows", rows, 3, LARGEST)
-    check("cols", cols, 3, LARGEST)
-    # A food and its four neighbours do not overlap with another food's, and none of them is a corner.
-    check("foods", foods, 1, (rows * cols - 4) // 5)
-    check("players", players, 2, rows * cols - foods)
-    if sight is not None:
-        check("sight", sight, 1, max(rows, cols))
-    check("steps", horizon, 1, 10_000)
-    return Foraging(rows, cols, players, foods, bool(found.group(5)), sight, bool(found.group(7)), horizon)
+    coop, own, lighter = (bool(found.group(i)) for i in (5, 7, 8))
+    return Foraging(rows, cols, players, foods, coop, sight, lighter, horizon, own)

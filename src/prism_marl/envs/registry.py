@@ -56,20 +56,20 @@ _FAMILIES: dict[str, Family] = {
         make_reach_jax,
     ),
     "lbf": Family(
-        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]",
+        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-own][-v2][-t<steps>]",
         ("lbf/10x10-3p-3f", "lbf/8x8-2p-2f-coop", "lbf/10x10-3p-3f-s2"),
         "Level-Based Foraging by the rules of lbforaging 2.0.0 (v3), in JAX",
         make_lbf,
     ),
     "lbforaging": Family(
-        "lbforaging/<size>x<size>-<players>p-<foods>f[-coop][-s<sight>]",
+        "lbforaging/<size>x<size>-<players>p-<foods>f[-coop][-s<sight>][-own]",
         ("lbforaging/10x10-3p-3f",),
         "the original package lbforaging, in Python: slow, and the judge of lbf",
         python=make_lbforaging,
         workers=True,
     ),
     "pettingzoo": Family(
-        "pettingzoo/<module>[?horizon=<steps>][&<name>=<value>]",
+        "pettingzoo/<module>[?horizon=<steps>][&reward=sum][&<name>=<value>]",
         (),  # any module with parallel_env will do, so none is special
         "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
         python=make_pettingzoo,

@@ -10,9 +10,11 @@ from typing import Any
 from prism_marl import sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
+from prism_marl.experiment import on_policy
 from prism_marl.experiment.experiment import Experiment, Net, Run
 from prism_marl.learners import LEARNERS, MATD3, QMix, Settings
 from prism_marl.learners import learner as find_learner
+from prism_marl.learners.mappo_settings import PPOSettings
 from prism_marl.learners.value_settings import ValueSettings
 from prism_marl.sharing import Sharing
 
@@ -249,11 +251,27 @@ def _entry(task: str, learner: str | None = None) -> Preset:
     wanted = find_learner(learner)
     if isinstance(found.learner, wanted):
         return found
+    if issubclass(wanted, PPOSettings):
+        return _on_policy(task, found, wanted)
     if issubclass(wanted, ValueSettings):  # learners of action values share their settings with QMIX
         base = found if isinstance(found.learner, ValueSettings) else _UNTUNED
         return replace(base, learner=_shared_settings(base.learner, wanted))
     name = next(name for name, known in LEARNERS.items() if known is wanted)
     return _DEFAULTS[name] if name in _DEFAULTS else replace(found, learner=wanted(), tasks={}, table={})  # pyright: ignore
+
+
+def _on_policy(task: str, found: Preset, wanted: type[Settings]) -> Preset:
+    """A family's preset with the values of learning on-policy, which MAPPO and IPPO share."""
+    values = on_policy.values_of(task.partition("/")[0], describe(task).kind)
+    names = found.sharing.keys() | values.sharing.keys() | on_policy.DIVERSITY.keys()
+    parts = (found.sharing, on_policy.DIVERSITY, values.sharing)
+    return Preset(
+        learner=_shared_settings(values.learner, wanted),
+        network=Net(width=values.width),
+        run=replace(found.run, **values.run),
+        sharing={name: {k: v for part in parts for k, v in part.get(name, {}).items()} for name in names},
+        tasks=values.tasks,
+    )
 
 
 def _shared_settings(source: Settings, wanted: type[Settings]) -> Settings:

@@ -5,13 +5,21 @@ from typing import Any, TypeVar, get_args
 from prism_marl.errors import UserError, nearest
 from prism_marl.learners.base import Learner, Settings
 from prism_marl.learners.iql import IQL
+from prism_marl.learners.mappo import IPPO, MAPPO
 from prism_marl.learners.matd3 import MATD3, MATD3Learner
 from prism_marl.learners.qmix import QMix, QMixLearner
 from prism_marl.learners.vdn import VDN
 from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.types import ActionKind
 
-LEARNERS: dict[str, type[Settings]] = {"qmix": QMix, "vdn": VDN, "iql": IQL, "matd3": MATD3}
+LEARNERS: dict[str, type[Settings]] = {
+    "qmix": QMix,
+    "vdn": VDN,
+    "iql": IQL,
+    "matd3": MATD3,
+    "mappo": MAPPO,
+    "ippo": IPPO,
+}
 
 
 SettingsClass = TypeVar("SettingsClass", bound=type[Any])
@@ -43,8 +51,10 @@ def learner(name: str) -> type[Settings]:
 
 
 __all__ = [
+    "IPPO",
     "IQL",
     "LEARNERS",
+    "MAPPO",
     "MATD3",
     "VDN",
     "Learner",

@@ -66,8 +66,8 @@ class NumpyPolicy(Protocol):
 
     def __call__(
         self, policy: Any, seeds: slice, local: np.ndarray, state: np.ndarray, noise: np.ndarray | None, mode: Mode
-    ) -> np.ndarray:
-        """Actions [n, b, a, ...] of some seeds."""
+    ) -> Any:
+        """Actions [n, b, a, ...] of some seeds, or a pair of these and of what ``Learner.act`` calls extras."""
         ...
 
 

@@ -20,6 +20,7 @@ class EpisodeStore:
     spec: EnvSpec
     capacity: int  # episodes
     time_limit_ends: bool  # the clock running out counts as a true end
+    individual: bool = False  # agents' own rewards, too
 
     def template(self) -> Trajectory:
         """Shapes and types of one episode as it is collected."""
@@ -35,7 +36,7 @@ class EpisodeStore:
             next_obs=None,
             action=shape(steps, spec.agents, dtype="int16"),
             reward=shape(steps),
-            agent_reward=None,
+            agent_reward=shape(steps, spec.agents) if self.individual else None,
             terminated=shape(steps, dtype=bool),
             truncated=shape(steps, dtype=bool),
             valid=shape(steps, dtype=bool),

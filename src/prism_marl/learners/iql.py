@@ -1,4 +1,7 @@
-"""IQL: every agent learns its own action values as if the others were part of the environment."""
+"""IQL: every agent learns its own action values as if the others were part of the environment.
+
+Where a task rewards single agents, each learns from its own reward.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -30,6 +33,10 @@ class IQL(ValueSettings):
 class IQLLearner(ValueLearner):
     """IQL for one task and one sharing method."""
 
+    @property
+    def individual(self) -> bool:
+        return self.spec.reward == "agent"
+
     def mixer(self, key):
         """Nothing is mixed."""
         return
@@ -38,11 +45,13 @@ class IQLLearner(ValueLearner):
         return values
 
     def returns(self, episodes, bootstrap):
-        """Every agent's own target: the team's reward and its own next value, [t, b, a]."""
+        """Every agent's own target: its own reward or the team's, and its own next value, [t, b, a]."""
         s = self.settings
 
-        def one(bootstrap):
-            flags = (episodes.reward, episodes.terminated, episodes.valid)
+        def one(reward, bootstrap):
+            flags = (reward, episodes.terminated, episodes.valid)
             return losses.td_lambda(*flags, bootstrap, gamma=s.gamma, lam=s.td_lambda)
 
-        return jax.vmap(one, in_axes=-1, out_axes=-1)(bootstrap)
+        if self.individual:
+            return jax.vmap(one, in_axes=-1, out_axes=-1)(episodes.agent_reward, bootstrap)
+        return jax.vmap(lambda values: one(episodes.reward, values), in_axes=-1, out_axes=-1)(bootstrap)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from prism_marl.learners.base import Mode
 from prism_marl.learners.inputs import InputBuilder
+from prism_marl.networks.heads import HALF_LOG_TAU
 from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.fups import SharedLinear
 from prism_marl.types import EnvSpec
@@ -38,10 +39,15 @@ def dense_policy(actor: MlpActor, agents: int) -> DensePolicy:
 
 def act(policy: DensePolicy, x: Float[Array, "b a i"]) -> Float[Array, "b a u"]:
     """Actions without noise, on the device."""
+    return jnp.tanh(outputs(policy, x))
+
+
+def outputs(policy: DensePolicy, x: Float[Array, "b a i"]) -> Float[Array, "b a u"]:
+    """What the last layer says, on the device."""
     x, last = jnp.swapaxes(x, 0, 1), len(policy.weights) - 1
     for depth, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         x = jnp.matmul(x, weight) + bias
-        x = jnp.tanh(x) if depth == last else jax.nn.relu(x)
+        x = x if depth == last else jax.nn.relu(x)
     return jnp.swapaxes(x, 0, 1)
 
 
@@ -74,12 +80,13 @@ class NumpyActors:
         if mode == "random":
             assert noise is not None
             return noise
-        action = self._actions(policy, seeds, local, state)
+        action = np.tanh(self.outputs(policy, seeds, local, state))
         if mode == "greedy" or noise is None:
             return action
         return np.clip(action + np.float32(self.explore) * noise, -1, 1)
 
-    def _actions(self, policy: Any, seeds: slice, local: np.ndarray, state: np.ndarray) -> np.ndarray:
+    def outputs(self, policy: Any, seeds: slice, local: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """What the last layer says, [n, b, a, u]."""
         x = self._inputs(local, state)
         number, agents, rows, _ = x.shape
         last = len(policy.weights) - 1
@@ -88,7 +95,7 @@ class NumpyActors:
             if weight.shape[1] == 1:  # one matrix for all agents: one product instead of one for each
                 x = x.reshape(number, 1, agents * rows, x.shape[-1])
             x = np.matmul(x, weight) + bias
-            x = (np.tanh(x) if depth == last else np.maximum(x, 0)).reshape(number, agents, rows, -1)
+            x = (x if depth == last else np.maximum(x, 0)).reshape(number, agents, rows, -1)
         return np.swapaxes(x, 1, 2)
 
     def _inputs(self, local: np.ndarray, state: np.ndarray) -> np.ndarray:
@@ -105,3 +112,26 @@ class NumpyActors:
             deviation = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
             x /= np.where(deviation == 0, 1, deviation)
         return x
+
+
+class GaussianPolicy(NamedTuple):
+    """Matrices that give means, and the deviations around them."""
+
+    means: DensePolicy
+    deviation: Float[Array, "*n a u"]  # a: each agent, or one for all
+
+
+class NumpyGaussian(NumpyActors):
+    """Gaussian policies of all seeds on the host; with an action goes what learning must know of it."""
+
+    def __call__(self, policy: Any, seeds: slice, local: np.ndarray, state: np.ndarray, noise: Any, mode: Mode) -> Any:
+        """As ``NumpyActors``, and the extras of networks/heads.py."""
+        if mode == "random":
+            return noise, {"draw": noise, "log_prob": np.zeros(noise.shape[:-1], np.float32)}
+        mean = self.outputs(policy.means, seeds, local, state)
+        if mode == "greedy" or noise is None:
+            return np.clip(mean, -1, 1), {"draw": mean, "log_prob": np.zeros(mean.shape[:-1], np.float32)}
+        size = policy.deviation[seeds][:, None]
+        draw = mean + size * noise
+        density = np.sum(-0.5 * noise**2 - np.log(size) - np.float32(HALF_LOG_TAU), axis=-1, dtype=np.float32)
+        return np.clip(draw, -1, 1), {"draw": draw, "log_prob": density}

@@ -18,15 +18,15 @@ class Moments(NamedTuple):
     count: Any
 
 
-def adam(lr: float, sharing: Sharing) -> optax.GradientTransformation:
-    """Adam with PyTorch's constants; where the method has phases, with a count of steps for each array.
+def adam(lr: float, sharing: Sharing, eps: float = 1e-8) -> optax.GradientTransformation:
+    """Adam with PyTorch's constants but for ``eps``; where the method has phases, with a count of steps for each array.
 
     An array whose gradient is exactly zero is asleep: it stands still and its moments stay as they are. So what a
     method freezes by ``Sharing.constrain`` starts later as under a new optimiser, and does not drift with old momentum.
     One count for all would make the first steps of a late starter several times too long, because Adam would no
     longer correct for moments that begin at zero.
     """
-    return _patient_adam(lr) if sharing.phased else optax.adam(lr, eps=1e-8)
+    return _patient_adam(lr, eps=eps) if sharing.phased else optax.adam(lr, eps=eps)
 
 
 def _patient_adam(lr: float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> optax.GradientTransformation:

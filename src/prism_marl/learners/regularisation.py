@@ -39,16 +39,24 @@ class Balance(eqx.Module):
 
 
 def regularised(
-    task: Float[Array, ""], network: Any, penalties: Penalties, balance: Balance
+    task: Float[Array, ""],
+    network: Any,
+    penalties: Penalties,
+    balance: Balance,
+    size: Float[Array, ""] | None = None,
 ) -> tuple[Float[Array, ""], Balance, dict[str, Float[Array, ""]]]:
-    """The task loss with the terms of the sharing method, the memory behind their weights, and the terms themselves."""
+    """The task loss with the terms of the sharing method, the memory behind their weights, and the terms themselves.
+
+    ``size`` is what the adaptive weight of the diversity term goes by, where the loss itself says nothing about its
+    size: a policy's surrogate is near zero whatever its gradient.
+    """
     terms = network_regularisers(network)
     loss, metrics = task, dict(terms)
     for name, weight in penalties.fixed:
         if name in terms:
             loss = loss + weight * terms[name]
     if "diversity" in terms:
-        balance = balance.push(task, terms["diversity"])
+        balance = balance.push(task if size is None else size, terms["diversity"])
         scale = balance.coefficient(penalties.diversity) if penalties.adaptive else penalties.diversity
         loss = loss + scale * terms["diversity"]
         metrics["diversity_coefficient"] = jnp.asarray(scale)

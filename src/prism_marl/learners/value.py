@@ -67,6 +67,11 @@ class ValueLearner(abc.ABC):
         return error**2
 
     @property
+    def individual(self) -> bool:
+        """Whether agents learn from rewards of their own, where there are such; mixed values have one reward."""
+        return False
+
+    @property
     def collection(self) -> Collection:
         return Collection("episodes", self.spec.horizon)
 
@@ -102,7 +107,7 @@ class ValueLearner(abc.ABC):
             target=online,
             optimiser=self._optimiser().init(eqx.filter(online, eqx.is_inexact_array)),
             balance=Balance.empty(self.sharing.penalties().window),
-            scale=RewardScale.fresh(),
+            scale=RewardScale.fresh(self.spec.agents if self.individual else None),
             updates=jnp.zeros((), jnp.int32),
             key=key_train,
         )
@@ -160,7 +165,7 @@ class ValueLearner(abc.ABC):
     @property
     def episodes(self) -> EpisodeStore:
         """How whole episodes are stored."""
-        return EpisodeStore(self.spec, self.settings.buffer, self.settings.time_limit_ends)
+        return EpisodeStore(self.spec, self.settings.buffer, self.settings.time_limit_ends, self.individual)
 
     def template(self) -> Trajectory:
         return self.episodes.template()
@@ -206,8 +211,7 @@ class ValueLearner(abc.ABC):
         episodes = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch)  # time first, for the scan
         scale = state.scale
         if self.settings.standardise_rewards:
-            scale = scale.update(episodes.reward, episodes.valid)
-            episodes = episodes._replace(reward=scale.apply(episodes.reward))
+            scale, episodes = scale.standardised(episodes)
         gradient, balance, metrics = self._gradient(state, episodes, axis)
         gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(gradient.agent, step))
         trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)

@@ -1,4 +1,6 @@
-"""Builds the agent network of a task; the kind of action decides the architecture."""
+"""Builds the networks of a task: agents of learners of action values, policies, and the values that guide them."""
+
+from typing import Any
 
 from jaxtyping import Array, Key
 
@@ -23,3 +25,32 @@ def build_agent(
         roles=spec.roles,
         key=key,
     )
+
+
+def build_policy(
+    spec: EnvSpec, sharing: Sharing, *, width: int, recurrent: bool, behind: int, key: Key[Array, ""]
+) -> RecurrentAgent | MlpActor:
+    """A stochastic policy: logits of discrete actions, or means of continuous ones (networks/heads.py)."""
+    inputs = Inputs.of(sharing, last_action=False).size(spec)
+    sizes: Any = {"inputs": inputs, "actions": spec.actions, "width": width, "agents": spec.agents, "roles": spec.roles}
+    if recurrent:
+        return recurrent_agent(sharing, **sizes, head="actions", behind=behind, key=key)
+    return mlp_actor(sharing, **sizes, squash=False, key=key)
+
+
+def build_values(
+    spec: EnvSpec,
+    sharing: Sharing,
+    *,
+    inputs: int,
+    values: int,
+    width: int,
+    recurrent: bool,
+    behind: int,
+    key: Key[Array, ""],
+) -> RecurrentAgent | MlpActor:
+    """A critic that gives one value of the state to the team, or one to each agent."""
+    sizes: Any = {"inputs": inputs, "actions": 1, "width": width, "agents": values, "roles": spec.roles}
+    if recurrent:
+        return recurrent_agent(sharing, **sizes, head="values", behind=behind, key=key)
+    return mlp_actor(sharing, **sizes, head="values", squash=False, key=key)

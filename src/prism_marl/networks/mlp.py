@@ -1,4 +1,4 @@
-"""The deterministic actor of MATD3: three layers and a tanh."""
+"""The feed-forward network: three layers, and a tanh where it is MATD3's deterministic actor."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.sharing.base import RoleLinear, Sharing, private
+from prism_marl.sharing.base import Kind, RoleLinear, Sharing, private
 from prism_marl.sharing.single import single
 
 
@@ -24,7 +24,7 @@ class Norm(eqx.Module):
 
 
 class MlpActor(eqx.Module):
-    """An action vector in [-1, 1] from one observation."""
+    """An action vector in [-1, 1] from one observation; without ``squash`` plain outputs, as logits and values are."""
 
     fc1: RoleLinear
     fc2: RoleLinear
@@ -32,12 +32,14 @@ class MlpActor(eqx.Module):
     unused_norms: tuple[Norm, Norm] | None  # never applied, but the published counts include them
     by_role: bool = eqx.field(static=True)
     clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
+    squash: bool = eqx.field(static=True, default=True)  # through tanh in the end
 
     def __call__(self, x: Float[Array, "*b a i"], role: Int[Array, "*b a"]) -> Float[Array, "*b a u"]:
         identity = role if self.by_role else self.clusters
         x = jax.nn.relu(self.fc1(x, identity))
         x = jax.nn.relu(self.fc2(x, identity))
-        return jnp.tanh(self.fc3(x, identity))
+        x = self.fc3(x, identity)
+        return jnp.tanh(x) if self.squash else x
 
     def identity_of(self, agent: Int[Array, ""]) -> Int[Array, ""]:
         """The identity of the agent with this index, for methods in which it does not depend on the observation."""
@@ -58,8 +60,10 @@ def mlp_actor(
     roles: int,
     key: Key[Array, ""],
     clusters: Int[Array, " a"] | None = None,
+    head: Kind = "actions",
+    squash: bool = True,
 ) -> MlpActor:
-    """Build the actor of one sharing method."""
+    """Build the feed-forward network of one sharing method."""
     keys = jax.random.split(key, 3)
     identities = sharing.identities(agents, roles)
 
@@ -70,8 +74,9 @@ def mlp_actor(
     return MlpActor(
         fc1=linear(0, inputs, width, "hidden"),
         fc2=linear(1, width, width, "hidden"),
-        fc3=linear(2, width, actions, "actions"),
+        fc3=linear(2, width, actions, head),
         unused_norms=(norms[0], norms[1]) if sharing.unused_norms else None,
         clusters=sharing.initial_clusters(agents) if clusters is None else clusters,
         by_role=sharing.by_role(),
+        squash=squash,
     )

@@ -1,4 +1,5 @@
-"""The recurrent agent of QMIX: fc1, GRU, fc2, fc3, fc4 ("1R3" in the reference implementation)."""
+"""The recurrent agent: fc1, GRU, fc2, fc3, fc4 ("1R3" in the reference implementation of QMIX). Its outputs are action
+values, or logits and means of a policy (networks/heads.py), or one value of the state."""
 
 import equinox as eqx
 import jax
@@ -6,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.networks.gru import Fresh, RoleGRU, unroll, unroll_pair
-from prism_marl.sharing.base import Identity, RoleLinear, Sharing, private
+from prism_marl.sharing.base import Identity, Kind, RoleLinear, Sharing, private
 
 
 class RecurrentAgent(eqx.Module):
@@ -15,7 +16,7 @@ class RecurrentAgent(eqx.Module):
     fc1: RoleLinear
     gru: RoleGRU
     fc2: RoleLinear
-    fc3: RoleLinear
+    fc3: RoleLinear | None  # policies may do without
     fc4: RoleLinear
     by_role: bool = eqx.field(static=True)
     width: int = eqx.field(static=True)
@@ -61,12 +62,24 @@ class RecurrentAgent(eqx.Module):
         hidden, others = unroll_pair(self.gru, inputs, companion.gru, companion_inputs, start, identity, fresh)
         return self._after(hidden, identity), companion._after(others, identity)
 
+    def unroll_from(
+        self,
+        start: Float[Array, "*b a h"],
+        x: Float[Array, "t *b a i"],
+        role: Int[Array, "t *b a"],
+        fresh: Fresh,
+    ) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a u"]]:
+        """States after every step, and outputs, over steps in which episodes may begin: ``fresh`` says where."""
+        identity = self.identity(role)
+        hidden = unroll(self.gru, self._before(x, identity), start, identity, fresh)
+        return hidden, self._after(hidden, identity)
+
     def _before(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a g"]:
         return self.gru.input(jax.nn.relu(self.fc1(x, identity)), identity)
 
     def _after(self, h: Float[Array, "*b a h"], identity: Identity) -> Float[Array, "*b a u"]:
         x = jax.nn.relu(self.fc2(h, identity))
-        x = jax.nn.relu(self.fc3(x, identity))
+        x = x if self.fc3 is None else jax.nn.relu(self.fc3(x, identity))
         return self.fc4(x, identity)
 
 
@@ -80,8 +93,10 @@ def recurrent_agent(
     roles: int,
     key: Key[Array, ""],
     clusters: Int[Array, " a"] | None = None,
+    head: Kind = "values",
+    behind: int = 2,
 ) -> RecurrentAgent:
-    """Build the agent network of one sharing method."""
+    """Build the agent network of one sharing method; ``behind`` is 2 or 1 hidden layers behind the GRU."""
     keys = dict(zip(("fc1", "input", "hidden", "gate", "fc2", "fc3", "fc4"), jax.random.split(key, 7), strict=True))
     identities = sharing.identities(agents, roles)
 
@@ -96,8 +111,8 @@ def recurrent_agent(
             gate=sharing.gate(width, identities=identities, key=keys["gate"]),
         ),
         fc2=linear("fc2", width, width, "hidden", 1),
-        fc3=linear("fc3", width, width, "hidden", 2),
-        fc4=linear("fc4", width, actions, "values", 3),
+        fc3=linear("fc3", width, width, "hidden", 2) if behind == 2 else None,
+        fc4=linear("fc4", width, actions, head, 1 + behind),
         clusters=sharing.initial_clusters(agents) if clusters is None else clusters,
         by_role=sharing.by_role(),
         width=width,

@@ -239,7 +239,8 @@ class Sharing(abc.ABC):
         return 0
 
     def refresh(self, network: Network, experience: Experience, key: Key[Array, ""]) -> Network:
-        """Called at every interval except near the end of training, for resets and for clustering again. Jittable."""
+        """Called at every interval except near the end of training, for resets and for clustering again. Jittable. A
+        learner without replay keeps data for methods that define ``prepare``; others get none from it."""
         return network
 
     def critics(self) -> "Sharing | None":

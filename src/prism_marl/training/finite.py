@@ -9,7 +9,7 @@ from prism_marl.experiment.experiment import Experiment
 from prism_marl.learners.log import GIVEN, NEVER
 
 GRADIENTS = ("gradient", "grad_norm")  # terms that follow from the losses
-RATES = ("lr", "clip", "actor_lr", "critic_lr")  # settings of learners that tame their steps
+RATES = ("lr", "clip", "actor_lr", "critic_lr", "grad_clip")  # settings of learners that tame their steps
 
 
 class Fault(NamedTuple):

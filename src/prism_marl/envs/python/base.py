@@ -16,9 +16,16 @@ def observation(local: np.ndarray, avail: np.ndarray, state: np.ndarray | None =
 
 
 def outcome(
-    obs: Observation, reward: float, *, terminated: bool, truncated: bool, metrics: dict[str, float] | None = None
+    obs: Observation,
+    reward: float,
+    *,
+    terminated: bool,
+    truncated: bool,
+    metrics: dict[str, float] | None = None,
+    agent_reward: np.ndarray | None = None,
 ) -> Step:
     """A ``Step``."""
     measured = {name: np.float32(value) for name, value in (metrics or {}).items()}
     parts: tuple[Any, ...] = (np.float32(reward), np.bool_(terminated), np.bool_(truncated), measured)
-    return Step(obs, *parts)
+    each: Any = None if agent_reward is None else agent_reward.astype(np.float32)
+    return Step(obs, *parts, agent_reward=each)

@@ -70,6 +70,7 @@ class LBForaging:
             terminated=cleared,
             truncated=over and not cleared,
             metrics={"collected": self._collected()},
+            agent_reward=np.asarray(reward) if self.twin.own else None,
         )
 
     def scene(self) -> Scene:
@@ -95,7 +96,7 @@ class LBForaging:
 
 
 def make_lbforaging(variant: str) -> LBForaging:
-    """Build ``lbforaging/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>]``."""
+    """Build ``lbforaging/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-own]``."""
     try:
         task = make_lbf(variant)
     except UserError as error:

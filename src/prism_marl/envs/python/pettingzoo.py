@@ -19,7 +19,7 @@ from prism_marl.envs.python.base import observation, outcome
 from prism_marl.envs.settings import read_settings, with_setting
 from prism_marl.errors import UserError
 from prism_marl.scene import Scene
-from prism_marl.types import EnvSpec, Observation, Step
+from prism_marl.types import EnvSpec, Observation, RewardKind, Step
 
 LONGEST = 100_000  # steps, because whole episodes are stored
 MASK, INSIDE = "action_mask", "observation"  # keys of a dict observation
@@ -28,7 +28,9 @@ MASK, INSIDE = "action_mask", "observation"  # keys of a dict observation
 class PettingZoo:
     """A parallel environment as one team."""
 
-    def __init__(self, name: str, env: Any, horizon: int | None = None, *, joint: bool = False):
+    def __init__(
+        self, name: str, env: Any, horizon: int | None = None, *, joint: bool = False, reward: RewardKind = "agent"
+    ):
         self.env, self._spaces = env, require("gymnasium.spaces", "pettingzoo")
         self.agents: list[Any] = list(getattr(env, "possible_agents", None) or ())
         if not self.agents:
@@ -53,6 +55,7 @@ class PettingZoo:
             kind=self._actions.kind,
             version=f"{self._metadata().get('name', type(env).__name__)}, pettingzoo {version}",
             state_is_joint=state is None,
+            reward=reward,
         )
 
     def reset(self, seed: int) -> Observation:
@@ -61,7 +64,7 @@ class PettingZoo:
         return self._observation(observed, infos, set(self._living))
 
     def step(self, action: np.ndarray) -> Step:
-        """The reward is the sum over agents. The episode ends when all agents have ended or at the time limit."""
+        """The team receives the sum over agents. The episode ends when all agents have ended or at the time limit."""
         chosen = {
             agent: self._actions.convert(index, action[index])
             for index, agent in enumerate(self.agents)
@@ -73,7 +76,11 @@ class PettingZoo:
         terminated = not self._living and not cut  # if the last agents were truncated, so is the episode
         truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
         obs = self._observation(observed, infos, {*self._living, *cut})
-        return outcome(obs, float(sum(rewards.values())), terminated=terminated, truncated=truncated)
+        each = None
+        if self.spec.reward == "agent":
+            each = np.array([rewards.get(agent, 0.0) for agent in self.agents])
+        total = float(sum(rewards.values()))
+        return outcome(obs, total, terminated=terminated, truncated=truncated, agent_reward=each)
 
     def scene(self) -> Scene | None:
         """The result of the environment's own method ``scene()``; None if it has no such method."""
@@ -88,7 +95,7 @@ class PettingZoo:
         avail = np.zeros((self.spec.agents, self.spec.actions), bool)
         for index, agent in enumerate(self.agents):
             if agent not in active or agent not in observed:
-                avail[index, : 1 if self.spec.kind == "discrete" else None] = True
+                avail[index, : 1 if self.spec.kind == "discrete" else 0] = True  # continuous: no number counts
                 continue
             seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
             if isinstance(seen, dict) and MASK in seen:
@@ -100,7 +107,7 @@ class PettingZoo:
                 avail[index] = True
             else:
                 avail[index, : self._sizes[index]] = True if mask is None else np.asarray(mask, bool)
-            if not avail[index].any():
+            if self.spec.kind == "discrete" and not avail[index].any():
                 raise UserError(
                     f"task: '{self.spec.name}' gives agent '{agent}' no legal action at step {self._clock}; "
                     "let its action_mask allow one",
@@ -154,7 +161,8 @@ def foreign_module(task: str) -> str | None:
 def make_pettingzoo(variant: str) -> PettingZoo:
     """Build ``pettingzoo/<module>[?name=value&...]``.
 
-    ``horizon`` (the time limit in steps) and ``state=joint`` are read here, other names go to ``parallel_env``.
+    ``horizon`` (the time limit in steps), ``state=joint`` and ``reward=sum`` (one reward for the team, and none for
+    single agents) are read here, other names go to ``parallel_env``.
     """
     name = f"pettingzoo/{variant}"
     path, _, query = variant.partition("?")
@@ -170,6 +178,9 @@ def make_pettingzoo(variant: str) -> PettingZoo:
     state = settings.pop("state", None)
     if state not in (None, "joint"):
         raise UserError(f"task: state of '{name}' can only be 'joint'; leave it out to use the environment's own")
+    reward = settings.pop("reward", "agent")
+    if reward not in ("agent", "sum"):
+        raise UserError(f"task: reward of '{name}' must be 'agent' or 'sum', not '{reward}'")
     make = getattr(_module(name, path), "parallel_env", None)
     if not callable(make):
         raise UserError(
@@ -182,7 +193,8 @@ def make_pettingzoo(variant: str) -> PettingZoo:
         raise UserError(
             f"task: parallel_env of '{name}' refuses its settings ({reason}); change what follows '?'"
         ) from error
-    return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint")
+    kind: RewardKind = "agent" if reward == "agent" else "team"
+    return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint", reward=kind)
 
 
 def _module(name: str, path: str) -> Any:

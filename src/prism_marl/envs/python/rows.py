@@ -125,7 +125,8 @@ class PythonRows:
         self._see(row, step.obs)
         self.lost[row] = lost(env)
         if step.terminated or step.truncated:
-            self._ended[row] = step._replace(reward=np.zeros_like(step.reward))
+            each = None if step.agent_reward is None else np.zeros_like(step.agent_reward)
+            self._ended[row] = step._replace(reward=np.zeros_like(step.reward), agent_reward=each)
         return step
 
     def _see(self, row: int, obs: Observation) -> None:
@@ -145,4 +146,9 @@ class PythonRows:
             gather(bool, lambda step: step.terminated),
             gather(bool, lambda step: step.truncated),
             {name: gather(np.float32, lambda step, name=name: step.metrics[name]) for name in self.spec.metrics},
+            None if self.spec.reward == "team" else self._agent_rewards(steps),
         )
+
+    def _agent_rewards(self, steps: dict[int, Step | None]) -> Any:
+        none = np.zeros(self.spec.agents, np.float32)
+        return np.stack([none if step is None else np.asarray(step.agent_reward) for _, step in sorted(steps.items())])

@@ -172,7 +172,9 @@ class RemoteEnv:
         if any(ends.values()):
             self._in_a_row = 0
             self._worker.forget(self._slot)
-        return outcome(self._last, arrays["reward"].item(), metrics=metrics, **ends)
+        return outcome(
+            self._last, arrays["reward"].item(), metrics=metrics, agent_reward=arrays.get("agent_reward"), **ends
+        )
 
     def scene(self) -> Scene | None:
         """A drawing of the present state; None if the environment is lost or has no drawing."""
@@ -206,7 +208,10 @@ class RemoteEnv:
         self.dropped, self.lost, self._in_a_row = self.dropped + 1, True, self._in_a_row + 1
         if self._in_a_row >= LOST_IN_A_ROW:
             raise self._failure(f"lost {LOST_IN_A_ROW} episodes in a row", error)
-        return outcome(self._last, 0.0, terminated=False, truncated=True, metrics=dict.fromkeys(self.spec.metrics, 0.0))
+        nothing, each = dict.fromkeys(self.spec.metrics, 0.0), None
+        if self.spec.reward == "agent":
+            each = np.zeros(self.spec.agents)
+        return outcome(self._last, 0.0, terminated=False, truncated=True, metrics=nothing, agent_reward=each)
 
     def _failure(self, what: str, reason: EnvLostError | None) -> UserError:
         return UserError(

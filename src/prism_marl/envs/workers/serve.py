@@ -50,6 +50,8 @@ def _reply(task: str, built: dict[int, PythonEnv], slot: int, command: str, argu
 def _step_arrays(step: Step) -> dict[str, np.ndarray]:
     numbers = {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
     metrics = {f"metric.{name}": value for name, value in step.metrics.items()}
+    if step.agent_reward is not None:
+        numbers["agent_reward"] = step.agent_reward
     return _observation_arrays(step.obs) | {name: np.asarray(value) for name, value in (numbers | metrics).items()}
 
 

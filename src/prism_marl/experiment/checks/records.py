@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.types import ActionKind, EnvSpec, Observation, Step
+from prism_marl.types import ActionKind, EnvSpec, Observation, RewardKind, Step
 
 STORAGE = ("float32", "float16", "int8", "uint8", "int16", "int32", "bool")
 ROUNDED = 1.000001  # a rounded number may be a little over the magnitude
@@ -22,6 +22,8 @@ def check_spec(spec: EnvSpec, who: str) -> None:
             raise UserError(f"{who}.spec.{name}: {value!r} is not a positive whole number; give one")
     if spec.kind not in get_args(ActionKind):
         raise UserError(f"{who}.spec.kind: {spec.kind!r} is not a kind of action; write 'discrete' or 'continuous'")
+    if spec.reward not in get_args(RewardKind):
+        raise UserError(f"{who}.spec.reward: {spec.reward!r} is not a kind of reward; write 'team' or 'agent'")
     if spec.storage not in STORAGE:
         raise UserError(
             f"{who}.spec.storage: {spec.storage!r} cannot hold observations; use one of {', '.join(STORAGE)}"
@@ -62,6 +64,7 @@ def check_step(step: Any, spec: EnvSpec, batch: tuple[int, ...], what: str) -> N
     for name, kinds in (("reward", "f"), ("terminated", "b"), ("truncated", "b")):
         about = "one team reward" if name == "reward" else "one flag for the team"
         _check_array(getattr(step, name), batch, kinds, f"{what}: Step.{name}", about)
+    _check_agent_reward(step, spec, batch, what)
     missing = sorted(set(spec.metrics) - set(step.metrics))
     extra = sorted(set(step.metrics) - set(spec.metrics))
     if missing or extra:
@@ -69,6 +72,18 @@ def check_step(step: Any, spec: EnvSpec, batch: tuple[int, ...], what: str) -> N
         raise UserError(f"{what}: Step.metrics {word} '{name}'; give exactly the names in spec.metrics, at every step")
     for name, value in step.metrics.items():
         _check_array(value, batch, "fiub", f"{what}: Step.metrics['{name}']", "one number for the team")
+
+
+def _check_agent_reward(step: Any, spec: EnvSpec, batch: tuple[int, ...], what: str) -> None:
+    """Agents' own rewards are there if and only if ``EnvSpec.reward`` says so."""
+    if (step.agent_reward is not None) != (spec.reward == "agent"):
+        said = "is missing" if step.agent_reward is None else "is given"
+        raise UserError(
+            f"{what}: Step.agent_reward {said}, but spec.reward is '{spec.reward}'; make them agree: 'agent' "
+            "means that every agent has a reward of its own"
+        )
+    if step.agent_reward is not None:
+        _check_array(step.agent_reward, (*batch, spec.agents), "f", f"{what}: Step.agent_reward", "spec.agents")
 
 
 def _check_array(value: Any, shape: tuple[int, ...], kinds: str, what: str, field: str) -> None:
