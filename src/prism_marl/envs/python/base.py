@@ -4,15 +4,26 @@ from typing import Any
 
 import numpy as np
 
+from prism_marl.envs.python.spaces import MisfitError, real
+from prism_marl.errors import UserError
 from prism_marl.types import Observation, Step
 
 
 def observation(local: np.ndarray, avail: np.ndarray, state: np.ndarray | None = None) -> Observation:
     """An ``Observation``: roles are agent indices, and without a state the joint observation is the state."""
-    local = local.astype(np.float32, copy=False)
-    state = local.reshape(-1) if state is None else state.astype(np.float32, copy=False)
+    local = _numbers("an observation", local)
+    state = local.reshape(-1) if state is None else _numbers("a state", state)
     parts: tuple[Any, ...] = (local, state, avail, np.arange(len(local)))
     return Observation(*parts)
+
+
+def _numbers(what: str, value: Any) -> np.ndarray:
+    """The value as float32; a cast alone would also take texts, and drop half of a complex number."""
+    try:
+        with np.errstate(over="ignore"):  # what becomes infinite is noticed as such
+            return real(value).astype(np.float32, copy=False)
+    except MisfitError as error:
+        raise UserError(f"task: {what} {error}; let the environment return real numbers", code=1) from None
 
 
 def outcome(
@@ -20,5 +31,10 @@ def outcome(
 ) -> Step:
     """A ``Step``."""
     measured = {name: np.float32(value) for name, value in (metrics or {}).items()}
-    parts: tuple[Any, ...] = (np.float32(reward), np.bool_(terminated), np.bool_(truncated), measured)
+    parts: tuple[Any, ...] = (
+        _numbers("a reward", reward).reshape(())[()],
+        np.bool_(terminated),
+        np.bool_(truncated),
+        measured,
+    )
     return Step(obs, *parts)

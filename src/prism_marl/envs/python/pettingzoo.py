@@ -1,13 +1,15 @@
 """Any module with a PettingZoo ``parallel_env``, also the user's own: ``pettingzoo/<module>[?name=value&...]``.
 
 Agents keep their index for a whole episode, in the order of ``possible_agents``. An agent that has ended observes zeros
-and may only choose action 0, which is not passed to the environment. Shorter observations are padded with zeros,
-smaller action sets with actions that are never legal, shorter action vectors with numbers that are ignored.
+and may only choose action 0, which is not passed to the environment. Agents with smaller spaces get zeros behind their
+observations, actions that are never legal, and numbers in their action vectors that are ignored. What an environment
+returns has to be what its spaces say; otherwise the run ends with a sentence that names the agent and the step.
 """
 
 import importlib
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 from prism_marl.envs.base import require
 from prism_marl.envs.python.actions import read_actions
 from prism_marl.envs.python.base import observation, outcome
+from prism_marl.envs.python.spaces import MisfitError, flatten, real, shaped, whole
 from prism_marl.envs.settings import read_settings, with_setting
 from prism_marl.errors import UserError
 from prism_marl.scene import Scene
@@ -58,6 +61,7 @@ class PettingZoo:
     def reset(self, seed: int) -> Observation:
         observed, infos = self.env.reset(seed=seed)
         self._clock, self._living = 0, list(self.env.agents)
+        self._known("a turn", self._living)
         return self._observation(observed, infos, set(self._living))
 
     def step(self, action: np.ndarray) -> Step:
@@ -68,12 +72,14 @@ class PettingZoo:
             if agent in self._living
         }
         observed, rewards, ends, cuts, infos = self.env.step(chosen)
+        self._known("an end", {**ends, **cuts})
+        self._known("a turn", self.env.agents)
         cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
         self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
         terminated = not self._living and not cut  # if the last agents were truncated, so is the episode
         truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
         obs = self._observation(observed, infos, {*self._living, *cut})
-        return outcome(obs, float(sum(rewards.values())), terminated=terminated, truncated=truncated)
+        return outcome(obs, self._reward(rewards), terminated=terminated, truncated=truncated)
 
     def scene(self) -> Scene | None:
         """The result of the environment's own method ``scene()``; None if it has no such method."""
@@ -86,32 +92,66 @@ class PettingZoo:
     def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], active: set[Any]) -> Observation:
         local = np.zeros((self.spec.agents, self.spec.observation), np.float32)
         avail = np.zeros((self.spec.agents, self.spec.actions), bool)
+        self._known("an observation", observed)
         for index, agent in enumerate(self.agents):
-            if agent not in active or agent not in observed:
+            if agent not in active:
                 avail[index, : 1 if self.spec.kind == "discrete" else None] = True
                 continue
+            if agent not in observed:
+                raise self._wrong(agent, "no observation", "return one for every agent that goes on")
             seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
             if isinstance(seen, dict) and MASK in seen:
                 mask = seen[MASK]
                 seen = seen[INSIDE] if set(seen) == {MASK, INSIDE} else {k: v for k, v in seen.items() if k != MASK}
-            flat = np.asarray(self._spaces.flatten(self._observed[agent], seen), np.float32)
+            try:
+                flat = flatten(self._spaces, self._observed[agent], seen)
+            except MisfitError as error:
+                raise self._wrong(agent, f"an observation that {error}", "return what observation_space says") from None
             local[index, : flat.size] = flat
-            if self.spec.kind == "continuous":
-                avail[index] = True
-            else:
-                avail[index, : self._sizes[index]] = True if mask is None else np.asarray(mask, bool)
-            if not avail[index].any():
-                raise UserError(
-                    f"task: '{self.spec.name}' gives agent '{agent}' no legal action at step {self._clock}; "
-                    "let its action_mask allow one",
-                    code=1,
-                )
+            avail[index] = self._legal(index, agent, mask)
         return observation(local, avail, None if self.spec.state_is_joint else self._checked_state())
+
+    def _legal(self, index: int, agent: Any, mask: Any) -> np.ndarray:
+        """Which actions the agent may take."""
+        legal = np.zeros(self.spec.actions, bool)
+        if self.spec.kind == "continuous" or mask is None:
+            legal[: None if self.spec.kind == "continuous" else self._sizes[index]] = True
+            return legal
+        try:
+            legal[: self._sizes[index]] = shaped(whole(mask, 0, 1), (self._sizes[index],)).astype(bool)
+        except MisfitError as error:
+            raise self._wrong(agent, f"an action_mask that {error}", "give 0 or 1 for each of its actions") from None
+        if not legal.any():
+            raise self._wrong(agent, "no legal action", "let its action_mask allow one")
+        return legal
+
+    def _reward(self, rewards: dict[Any, Any]) -> float:
+        """The sum over agents."""
+        self._known("a reward", rewards)
+        total = 0.0
+        for agent, reward in rewards.items():
+            try:
+                total += float(shaped(real(reward).reshape(-1), (1,))[0])
+            except MisfitError as error:
+                raise self._wrong(agent, f"a reward that {error}", "return one number for each agent") from None
+        return total
+
+    def _known(self, what: str, given: Iterable[Any]) -> None:
+        """Raise if something is given to an agent that does not exist: it would be left out, or go to the others."""
+        for agent in given:
+            if agent not in self._observed:
+                raise self._wrong(agent, what, f"only {', '.join(map(str, self.agents[:9]))} are in possible_agents")
+
+    def _wrong(self, agent: Any, what: str, remedy: str) -> UserError:
+        return UserError(
+            f"task: '{self.spec.name}' gives agent '{agent}' {what} at step {self._clock}; {remedy}", code=1
+        )
 
     def _state(self) -> np.ndarray | None:
         """The environment's own state; None if it has none."""
         try:
-            return np.asarray(self.env.state(), np.float32).reshape(-1)
+            with np.errstate(over="ignore"):  # what becomes infinite is noticed as such
+                return real(self.env.state()).astype(np.float32).reshape(-1)
         except Exception:  # missing or broken; wrappers raise different exceptions
             return None
 
