@@ -118,9 +118,7 @@ def main() -> int:
             "finished": done,
             "driver": held,
             "temporary files": sum(1 for _ in (root / "tmp").rglob("*")),
-            "cache_mb": round(
-                sum(size for one in folders_of(root / "cache") for _, size, _ in Cache(one).files()) / 1e6
-            ),
+            "cache_mb": round(sum(kept) / 1e6),
         }
         if code != 1 or done != options.experiments - bad or "Traceback" in said:
             faults.append(f"ended with {code}: {said[-1500:]}")

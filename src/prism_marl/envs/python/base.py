@@ -31,10 +31,8 @@ def outcome(
 ) -> Step:
     """A ``Step``."""
     measured = {name: np.float32(value) for name, value in (metrics or {}).items()}
-    parts: tuple[Any, ...] = (
-        _numbers("a reward", reward).reshape(())[()],
-        np.bool_(terminated),
-        np.bool_(truncated),
-        measured,
-    )
+    team = _numbers("a reward", reward)
+    if team.size != 1:
+        raise UserError(f"task: a reward has {team.size} numbers; let the environment return one for the team", code=1)
+    parts: tuple[Any, ...] = (team.reshape(())[()], np.bool_(terminated), np.bool_(truncated), measured)
     return Step(obs, *parts)
