@@ -159,9 +159,7 @@ def test_what_a_game_returns_is_looked_at_in_every_step(fault, words):
     env.reset(0)
     for _ in range(2):
         env.step(np.zeros(2, np.int32))
-    with pytest.raises(
-        UserError, match=f"^task: 'mine' gives {'' if words.startswith('agent') else '.*'}{words}"
-    ) as error:
+    with pytest.raises(UserError, match=f"^task: 'mine' gives (agent .* )?{words}") as error:
         env.step(np.zeros(2, np.int32))
     assert error.value.code == 1 and "at step" in str(error.value) and "\n" not in str(error.value)
 
@@ -222,5 +220,5 @@ def test_rows_take_no_array_that_would_be_repeated_or_cast(given, words):
 
 @pytest.mark.parametrize("reward", ["1", 1j, None, [1.0, 2.0]])
 def test_a_reward_is_one_real_number(reward):
-    with pytest.raises((UserError, ValueError)):
+    with pytest.raises(UserError, match="a reward"):
         outcome(observation(np.zeros((2, 3)), np.ones((2, 2), bool)), reward, terminated=False, truncated=False)

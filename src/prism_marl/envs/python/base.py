@@ -19,6 +19,8 @@ def observation(local: np.ndarray, avail: np.ndarray, state: np.ndarray | None =
 
 def _numbers(what: str, value: Any) -> np.ndarray:
     """The value as float32; a cast alone would also take texts, and drop half of a complex number."""
+    if type(value) is np.ndarray and value.dtype == np.float32:
+        return value
     try:
         with np.errstate(over="ignore"):  # what becomes infinite is noticed as such
             return real(value).astype(np.float32, copy=False)

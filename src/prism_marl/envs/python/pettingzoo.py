@@ -36,9 +36,12 @@ class PettingZoo:
         self.agents: list[Any] = list(getattr(env, "possible_agents", None) or ())
         if not self.agents:
             raise UserError(f"task: '{name}' names no agents; give its environment a list 'possible_agents'")
+        self._names = frozenset(self.agents)
         self._observed = {agent: self._observation_space(name, agent) for agent in self.agents}
         self._actions = read_actions(name, self.agents, env, self._spaces)
         self._sizes = self._actions.sizes
+        several, places = self._actions.kind == "discrete", np.arange(max(self._sizes))
+        self._all = [places < (size if several else places.size) for size in self._sizes]  # without a mask
         self._living: list[Any] = []
         self._clock = 0
         self.env.reset(seed=0)
@@ -72,7 +75,8 @@ class PettingZoo:
             if agent in self._living
         }
         observed, rewards, ends, cuts, infos = self.env.step(chosen)
-        self._known("an end", {**ends, **cuts})
+        self._known("an end", ends)
+        self._known("an end", cuts)
         self._known("a turn", self.env.agents)
         cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
         self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
@@ -108,15 +112,14 @@ class PettingZoo:
             except MisfitError as error:
                 raise self._wrong(agent, f"an observation that {error}", "return what observation_space says") from None
             local[index, : flat.size] = flat
-            avail[index] = self._legal(index, agent, mask)
+            avail[index] = self._all[index] if mask is None else self._legal(index, agent, mask)
         return observation(local, avail, None if self.spec.state_is_joint else self._checked_state())
 
     def _legal(self, index: int, agent: Any, mask: Any) -> np.ndarray:
         """Which actions the agent may take."""
+        if self.spec.kind == "continuous":
+            return self._all[index]
         legal = np.zeros(self.spec.actions, bool)
-        if self.spec.kind == "continuous" or mask is None:
-            legal[: None if self.spec.kind == "continuous" else self._sizes[index]] = True
-            return legal
         try:
             legal[: self._sizes[index]] = shaped(whole(mask, 0, 1), (self._sizes[index],)).astype(bool)
         except MisfitError as error:
@@ -130,6 +133,9 @@ class PettingZoo:
         self._known("a reward", rewards)
         total = 0.0
         for agent, reward in rewards.items():
+            if type(reward) is float:
+                total += reward
+                continue
             try:
                 total += float(shaped(real(reward).reshape(-1), (1,))[0])
             except MisfitError as error:
@@ -138,8 +144,10 @@ class PettingZoo:
 
     def _known(self, what: str, given: Iterable[Any]) -> None:
         """Raise if something is given to an agent that does not exist: it would be left out, or go to the others."""
+        if self._names.issuperset(given):
+            return
         for agent in given:
-            if agent not in self._observed:
+            if agent not in self._names:
                 raise self._wrong(agent, what, f"only {', '.join(map(str, self.agents[:9]))} are in possible_agents")
 
     def _wrong(self, agent: Any, what: str, remedy: str) -> UserError:

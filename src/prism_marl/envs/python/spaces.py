@@ -46,6 +46,8 @@ def shaped(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def flatten(spaces: Any, space: Any, value: Any) -> np.ndarray:
     """The value of a space as float32 [size], ordered as gymnasium's own ``flatten``; ``spaces`` is its module."""
     if isinstance(space, spaces.Box):
+        if type(value) is np.ndarray and value.dtype == space.dtype and value.shape == space.shape and _fits(space):
+            return value.astype(np.float32, copy=False).reshape(-1)  # nearly always, and nothing is left to look at
         return _box(space, value)
     if isinstance(space, spaces.Discrete):
         return _one_hot(value, int(space.n), int(space.start))
@@ -65,6 +67,11 @@ def flatten(spaces: Any, space: Any, value: Any) -> np.ndarray:
     if not space.contains(value):
         raise MisfitError(f"is not a value of {space}")
     return np.asarray(spaces.flatten(space, value), np.float32).reshape(-1)
+
+
+def _fits(space: Any) -> bool:
+    """Whether every value of the type becomes a finite float32, if it was finite before."""
+    return space.dtype.kind in "biu" or space.dtype.itemsize <= 4
 
 
 def _box(space: Any, value: Any) -> np.ndarray:
