@@ -28,13 +28,18 @@ def _numbers(what: str, value: Any) -> np.ndarray:
         raise UserError(f"task: {what} {error}; let the environment return real numbers", code=1) from None
 
 
+def _one_number(reward: Any) -> np.float32:
+    team = _numbers("a reward", reward)
+    if team.size != 1:
+        raise UserError(f"task: a reward has {team.size} numbers; let the environment return one for the team", code=1)
+    return np.float32(team.reshape(())[()])
+
+
 def outcome(
     obs: Observation, reward: float, *, terminated: bool, truncated: bool, metrics: dict[str, float] | None = None
 ) -> Step:
     """A ``Step``."""
     measured = {name: np.float32(value) for name, value in (metrics or {}).items()}
-    team = _numbers("a reward", reward)
-    if team.size != 1:
-        raise UserError(f"task: a reward has {team.size} numbers; let the environment return one for the team", code=1)
-    parts: tuple[Any, ...] = (team.reshape(())[()], np.bool_(terminated), np.bool_(truncated), measured)
+    team = np.float32(reward) if type(reward) is float else _one_number(reward)
+    parts: tuple[Any, ...] = (team, np.bool_(terminated), np.bool_(truncated), measured)
     return Step(obs, *parts)

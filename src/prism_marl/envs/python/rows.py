@@ -132,15 +132,19 @@ class PythonRows:
 
     def _see(self, row: int, obs: Observation) -> None:
         for name, held, new in zip(Observation._fields, self._seen, obs, strict=True):
+            into = held[row]
+            if type(new) is np.ndarray and new.dtype == into.dtype and new.shape == into.shape:
+                into[...] = new
+                continue
             found = np.asarray(new)
             # Numpy would repeat an array that is too short, and a cast hides what it cannot keep.
-            if found.shape != held.shape[1:] or found.dtype.kind not in ACCEPTED[held.dtype.kind]:
+            if found.shape != into.shape or found.dtype.kind not in ACCEPTED[into.dtype.kind]:
                 raise UserError(
                     f"task: '{self.spec.name}' gives {name} of type {found.dtype} and shape {list(found.shape)} at "
-                    f"step {self._clock[row]}, not {held.dtype} {list(held.shape[1:])}; return what its spec says",
+                    f"step {self._clock[row]}, not {into.dtype} {list(into.shape)}; return what its spec says",
                     code=1,
                 )
-            held[row] = found
+            into[...] = found
 
     def _together(self, steps: dict[int, Step | None]) -> Step:
         """The steps of all rows; one that never began has ended without anything."""
