@@ -29,7 +29,7 @@ import safetensors.numpy
 from prism_marl.cache import Cache, sealed
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
-from prism_marl.files import HeldFolder
+from prism_marl.files import HeldFolder, read_text
 from prism_marl.reports.figure_files import FigureFiles
 from prism_marl.reports.page import render_page
 from prism_marl.reports.page_data import load_study
@@ -132,7 +132,7 @@ READERS = (
            lambda path: checkpoint.load_newest(path.parent, {"b": TEMPLATE["b"]}, without="a")),
     Reader("notes of a checkpoint", "json",
            text_file("notes", json.dumps(NOTES)),
-           lambda path: noted(json.loads(path.read_text()))),
+           lambda path: noted(parsed(path))),
     Reader("progress.json", "json",
            text_file("progress.json", json.dumps(PROGRESS)),
            lambda path: read_progress(path.parent)),
@@ -143,6 +143,14 @@ READERS = (
            lambda path: manifest(path)),
     Reader("kept program", "kept", kept, lambda path: Cache(path.parent).read("key")),
 )  # fmt: skip
+
+
+def parsed(path: Path) -> Any:
+    """The content that ``noted`` gets, as the reader of checkpoints gives it."""
+    try:
+        return json.loads(read_text(path, path.parent))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def manifest(path: Path) -> set[str]:
@@ -246,7 +254,10 @@ def damaged_rows(dice: random.Random, content: bytes) -> bytes:
         at = dice.randrange(len(lines))
         act = dice.randrange(4)
         if act == 0:
-            lines[at] = damaged_json(dice, lines[at]) if lines[at].startswith(b"{") else b"{}"
+            try:
+                lines[at] = damaged_json(dice, lines[at])
+            except (ValueError, RecursionError):  # it was damaged before
+                lines[at] = b"{}"
         elif act == 1:
             lines += [lines[at]] * dice.choice([1, 50])
         elif act == 2:

@@ -297,7 +297,9 @@ def test_a_run_that_goes_on_elsewhere_says_so_and_records_it(begun, monkeypatch)
     assert content(begun) == finished
 
 
-def test_the_same_machine_goes_on_without_a_word(begun):
+def test_the_same_machine_goes_on_without_a_word(begun, monkeypatch):
+    facts = json.loads((begun / "machine.json").read_text())  # the source may be edited while tests run
+    monkeypatch.setattr(runner, "machine_facts", lambda experiment: facts)
     watcher = Watcher(-1, None)
     runner.run(experiment(), begun, watcher, strict=True)
     assert watcher.said == ["continuing from step 50", "compiling ..."]
@@ -430,7 +432,7 @@ def test_a_page_of_very_many_names_or_seeds_is_made_in_bounds(tmp_path):
         folder = make_run(tmp_path / name, method="fups", evaluations=2, seeds=1, replays=0)
         rows(folder / "eval.jsonl", made)
         rows(folder / "train.jsonl", iter(rows_of(folder)))
-    with bounded(seconds=60, megabytes=500):
+    with bounded(seconds=60, megabytes=700):
         page = write_report([tmp_path / "names", tmp_path / "seeds"], tmp_path / "page.html").read_text()
     assert "has more than 200 metrics" in page and "has more than 256 seeds; 7,744 were left out" in page
 
@@ -464,8 +466,8 @@ def test_brackets_in_texts_do_not_nest():
 
 
 def test_evaluating_does_not_hold_the_replay(tmp_path):
-    """A checkpoint whose replay is filled with 60 MB, of which nothing is needed."""
-    settings = {"learner__buffer": "200000", "run__steps": "20", "run__eval_every": "20"}
+    """A run whose replay would take 60 MB, of which nothing is needed."""
+    settings = {"learner__buffer": "2000000", "run__steps": "20", "run__eval_every": "20"}
     folder = runner.run(small("roles/2", "fups", **settings), tmp_path)
     with bounded(seconds=60, megabytes=20):
         trainer, state, _ = load_trained(folder, 2)
@@ -562,3 +564,20 @@ def test_a_cache_has_a_bound_and_deletes_only_its_own(tmp_path, monkeypatch, cap
     monkeypatch.setenv("PRISM_MARL_CACHE_LIMIT", "x")
     with pytest.raises(UserError, match="expected a whole number of MiB"):
         cache_limit()
+
+
+def test_a_figure_that_is_interrupted_leaves_the_old_one(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from prism_marl.reports.figures import save_figure
+
+    before = {path.suffix: path.read_bytes() for path in save_figure(Figure(), tmp_path / "x")}
+
+    def half(self, path, **options) -> None:
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(KeyboardInterrupt):
+        save_figure(Figure(figsize=(1, 1)), tmp_path / "x")
+    assert {path.suffix: path.read_bytes() for path in tmp_path.iterdir()} == before
