@@ -26,7 +26,7 @@ def batch(seed: str, first: int, number: int) -> int:
     """In a process of its own: so many inputs, of all readers in turn. Prints the faults and the largest size."""
     import resource
 
-    from corpus import READERS, attack
+    from corpus import READERS, attack  # pyright: ignore[reportMissingImports]
 
     faults, slowest = [], 0.0
     for index in range(first, first + number):

@@ -8,7 +8,6 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from prism_marl.files import LARGEST_ROWS, StrangeFileError
 
@@ -26,7 +25,7 @@ def read_members(path: Path, suffix: str) -> dict[str, bytes]:
         raise StrangeFileError("is not a sound archive") from error
 
 
-def _members(file: IO[bytes], suffix: str) -> Iterator[tuple[str, bytes]]:
+def _members(file: gzip.GzipFile, suffix: str) -> Iterator[tuple[str, bytes]]:
     left = LARGEST_ROWS  # bytes of all members together
     for _ in range(MOST_MEMBERS):
         header = file.read(BLOCK)

@@ -1,6 +1,7 @@
 """The machine: which versions and device computed a result, its GPUs, its free memory, and JAX's settings."""
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -12,7 +13,6 @@ from typing import Any
 
 import equinox
 import jax
-import jaxlib
 import numpy
 import optax
 
@@ -29,7 +29,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "prism_marl": __version__,
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
         "equinox": equinox.__version__,
         "optax": optax.__version__,
         "numpy": numpy.__version__,

@@ -53,7 +53,7 @@ def _adapted(cache: Cache) -> Any:
     class Adapted(CacheInterface):
         _path = cache.folder
 
-        def get(self, key: str) -> bytes | None:
+        def get(self, key: str) -> Any:
             return cache.read(key)
 
         def put(self, key: str, value: bytes) -> None:
