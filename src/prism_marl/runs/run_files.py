@@ -29,6 +29,7 @@ LARGEST_REPLAY = 2**24  # bytes of a file; ours have at most 6 MB
 LARGEST_FRAME = 2**25  # bytes of the spectra at one evaluation
 LARGEST_SPECTRA = 2**26  # bytes of those that are read together; a page shows 2 MB
 MOST_LAYERS = 64  # with a spectrum
+MOST_PAIRS = 2**29  # seeds x pairs of identities x directions, which are compared: a thousand agents are a fifth of it
 MOST_FOOTPRINTS = 64  # rows
 
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
@@ -163,6 +164,8 @@ def _parse_spectra(stem: str, data: bytes, seed_steps: Sequence[FloatArray]) -> 
         spectrum, mask = tensors[key], tensors[f"{name}.mask"].astype(bool)
         if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
             raise ValueError("a spectrum is [seeds, identities, directions]")
+        if spectrum.size * spectrum.shape[1] > MOST_PAIRS:
+            raise ValueError("no team is so large")
         always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
         common = min(max(int(metadata.get(f"common.{name}", always)), 0), mask.shape[-1])
         if len(layers) == MOST_LAYERS:
