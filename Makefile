@@ -34,9 +34,13 @@ bench: $(READY)
 learn: $(READY)
 	$(BIN)/python benchmarks/learn.py
 
-# Kills and continuations, compared bit by bit (the summary is runs/soak.json), and memory over many evaluations.
+# Everything that can go wrong, for hours (docs/reliability.md, "Soaks"); the summaries are in runs/.
 soak: $(READY)
 	$(BIN)/python benchmarks/soak_kills.py --kills 50 --out runs/soak.json
+	$(BIN)/python benchmarks/soak_writers.py
+	$(BIN)/python benchmarks/soak_fuzz.py --inputs 10000
+	$(BIN)/python benchmarks/soak_chaos.py --minutes 60
+	$(BIN)/python benchmarks/soak_sweep.py --experiments 200
 	$(BIN)/python benchmarks/soak_memory.py
 
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.

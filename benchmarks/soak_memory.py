@@ -3,10 +3,10 @@
     python benchmarks/soak_memory.py [EVALUATIONS] [TASK ...]
 
 Every evaluation is a chunk of training, greedy episodes, rows, spectra and a checkpoint: all that a run does, so that
-an hour of a real run, which evaluates some sixty times, is over in seconds. Prints one JSON row per task: memory after
-the first tenth (everything is compiled and every buffer exists by then) and at the end, what each evaluation added,
-the arrays that the device holds, and on a GPU their bytes. Exit code 1 if a task grows by more than ``ALLOWED`` bytes
-per evaluation, or on its device at all.
+an hour of a real run, which evaluates some sixty times, is over in seconds. Prints one JSON row per task: memory
+after the first tenth (everything is compiled and every buffer exists by then) and at the end, what each evaluation
+added, the arrays that the device holds, threads, descriptors and files, and on a GPU the bytes of arrays. Exit code 1
+if a task grows by more than ``ALLOWED`` bytes per evaluation, or on its device at all.
 """
 
 import json
@@ -40,11 +40,15 @@ class Memory(Quiet):
     def __init__(self) -> None:
         self.resident: list[int] = []
         self.arrays: list[int] = []
+        self.threads: list[int] = []
+        self.descriptors: list[int] = []
         self.device: list[int] = []  # stays empty on a CPU, which has no memory of its own
 
     def progress(self, steps: int, rate: float, text: str) -> None:
         self.resident.append(resident())
         self.arrays.append(len(jax.live_arrays()))
+        self.threads.append(len(list(Path("/proc/self/task").iterdir())))
+        self.descriptors.append(len(list(Path("/proc/self/fd").iterdir())))
         if stats := jax.local_devices()[0].memory_stats():
             self.device.append(stats["bytes_in_use"])
 
@@ -69,6 +73,7 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
     memory = Memory()
     with tempfile.TemporaryDirectory() as root:
         runner.run(tiny(task, evaluations), Path(root) / "run", memory)
+        files = sum(1 for path in Path(root).rglob("*") if path.is_file())
     settled = len(memory.resident) // 10
     later = np.array(memory.resident[settled:], float)
     slope = np.polynomial.polynomial.polyfit(np.linspace(0, 0.9 * evaluations, later.size), later, 1)[1]
@@ -80,6 +85,9 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
         "bytes_per_evaluation": round(slope),
         "device_arrays_settled": max(memory.arrays[settled : 2 * settled]),
         "device_arrays_end": max(memory.arrays[-settled:]),
+        "threads": [max(memory.threads[settled : 2 * settled]), max(memory.threads[-settled:])],
+        "descriptors": [max(memory.descriptors[settled : 2 * settled]), max(memory.descriptors[-settled:])],
+        "folder_files": files,
     }
     if memory.device:
         row["device_mb_settled"] = round(max(memory.device[settled : 2 * settled]) / 1e6, 3)
@@ -93,6 +101,7 @@ def one(task: str, evaluations: int) -> int:
     row = measure(task, evaluations)
     print(json.dumps(row), flush=True)
     grown = row["device_arrays_end"] > row["device_arrays_settled"] or row["bytes_per_evaluation"] > ALLOWED
+    grown |= any(end > settled for settled, end in (row["threads"], row["descriptors"]))
     return int(grown or row.get("device_mb_end", 0) > row.get("device_mb_settled", 0))
 
 

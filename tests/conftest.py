@@ -41,6 +41,14 @@ def pytest_unconfigure():
         shutil.rmtree(_made.pop(), ignore_errors=True)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_cache():
+    """Programs that a test runs itself are kept where those of the command line are."""
+    from prism_marl.runs import xla_cache
+
+    xla_cache.install(Path(os.environ["PRISM_MARL_CACHE"]))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Compiled programs pile up over hundreds of tests; let go of them now and then, the folder still has them."""

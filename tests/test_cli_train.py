@@ -142,7 +142,7 @@ def test_a_user_without_a_home_keeps_no_programs(monkeypatch):
 
 def test_short_options_set_the_run(monkeypatch, prism_marl, tmp_path):
     seen: list[tuple] = []
-    monkeypatch.setattr(api, "run_experiment", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(api, "run_experiment", lambda *arguments, **_: seen.append(arguments))
     words = ["--steps", "3e3", "--seeds", "2", "--seed", "1_0", "--envs", "4", "--eval-every", "7"]
     code, _, err = prism_marl("train", LBF, *words, "--eval-episodes", "8", "--width", "9", "--run.seeds", "3")
     assert code == 0, err

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import prism_marl
+from prism_marl.cache import Cache, sealed
 from prism_marl.experiment import plugins
 from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import MATD3Learner
@@ -81,7 +82,7 @@ def test_only_a_donated_argument_is_consumed(tmp_path):
     for donate in (True, False):
         for _ in ("made", "read"):
             state, number = Doubling.arguments()
-            program = Doubling().on(ExportCache(tmp_path, ""), donate=donate, template=state)
+            program = Doubling().on(ExportCache(Cache(tmp_path), ""), donate=donate, template=state)
             result = program(state, number)
             assert result["x"].tolist() == [1, 3, 5, 7] and result["key"].dtype == jax.random.key(0).dtype
             assert (state["x"].is_deleted(), number.is_deleted()) == (donate, False)
@@ -95,7 +96,7 @@ def only_file(folder):
 def swapped(path):
     """Put the sound file of another program under this name."""
     other = path.parent.with_name("other")
-    ExportCache(other, "").program("triple", lambda x, y: x["x"] * 3 + y, Doubling.arguments(), donate=False)
+    ExportCache(Cache(other), "").program("triple", lambda x, y: x["x"] * 3 + y, Doubling.arguments(), donate=False)
     path.write_bytes(only_file(other).read_bytes())
 
 
@@ -103,7 +104,7 @@ DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "a bit flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
     "emptied": lambda path: path.write_bytes(b""),
-    "sealed nonsense": lambda path: path.write_bytes(export_cache._seal(path.name, b"no") + b"no"),
+    "sealed nonsense": lambda path: path.write_bytes(sealed(path.stem, b"no") + b"no"),
     "of another program": swapped,
     "a link to nowhere": lambda path: (path.unlink(), path.symlink_to("nowhere")),
     "a pipe that nobody writes": lambda path: (path.unlink(), os.mkfifo(path)),
@@ -112,9 +113,9 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_file_that_is_not_what_was_kept_is_made_anew(tmp_path, damage):
-    shelf, arguments = ExportCache(tmp_path / "kept", ""), Doubling.arguments()
+    shelf, arguments = ExportCache(Cache(tmp_path / "kept"), ""), Doubling.arguments()
     Doubling().on(shelf)
-    damage(only_file(shelf.folder))
+    damage(only_file(shelf.cache.folder))
     after, later = Doubling(), Doubling()
     assert after.on(shelf)(*arguments)["x"].tolist() == [1, 3, 5, 7] and after.traced
     assert later.on(shelf)(*arguments)["x"].tolist() == [1, 3, 5, 7] and not later.traced
@@ -124,13 +125,18 @@ def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path):
     (tmp_path / "file").write_text("")
     for _ in range(2):
         function = Doubling()
-        assert function.on(ExportCache(tmp_path / "file", ""))(*function.arguments())["x"].tolist() == [1, 3, 5, 7]
+        assert function.on(ExportCache(Cache(tmp_path / "file"), ""))(*function.arguments())["x"].tolist() == [
+            1,
+            3,
+            5,
+            7,
+        ]
         assert function.traced
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2)])
 def test_other_shapes_are_another_program(tmp_path, shape):
-    shelf = ExportCache(tmp_path, "")
+    shelf = ExportCache(Cache(tmp_path), "")
     for size in ((4,), shape):
         program = shelf.program("sum", lambda x: x.sum(), [jnp.ones(size)], donate=False)
         assert program(jnp.ones(size)) == np.prod(size)
@@ -139,7 +145,7 @@ def test_other_shapes_are_another_program(tmp_path, shape):
 def test_what_cannot_be_exported_is_left_to_the_ordinary_way(tmp_path):
     calls_back = lambda x: jax.pure_callback(np.sin, x, x)  # noqa: E731
     for function in (calls_back, refuse):
-        assert ExportCache(tmp_path, "").program("odd", function, [jnp.ones(2)], donate=False) is None
+        assert ExportCache(Cache(tmp_path), "").program("odd", function, [jnp.ones(2)], donate=False) is None
     assert not list(tmp_path.iterdir())
 
 

@@ -331,7 +331,7 @@ from jax._src import xla_bridge
 from prism_marl import api
 from prism_marl.cli import train
 from prism_marl.runs import machine
-def experiment(*arguments):
+def experiment(*arguments, **options):
     assert not xla_bridge.backends_are_initialized()
     found = machine.describe_machine()
     print(found["deterministic"], found["products"], jax.config.jax_default_matmul_precision)

@@ -95,6 +95,7 @@ def place(folder, monkeypatch) -> Path:
         raise WorkBeginsError
 
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("PRISM_MARL_CACHE", str(folder / "cache"))  # `cache --clear` is among the words
     monkeypatch.setattr(runner, "make_trainer", begin)
     monkeypatch.setattr(subprocess, "Popen", begin)
     return folder

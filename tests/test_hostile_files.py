@@ -18,6 +18,7 @@ from prism_marl.files import refuse_links_out
 from prism_marl.reports.page import write_report
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs.folder import load_experiment, owner
+from prism_marl.runs.rows import noted
 from synthetic import make_run
 from test_fuzz_cli import answer
 
@@ -138,7 +139,7 @@ def test_terabytes_that_are_not_there_are_not_read(copy):
     for name in FILES:
         os.truncate(copy / name, 2**42)  # a hole: a few bytes on the disk
     assert "larger than" in page_of(copy)
-    with pytest.raises(UserError, match="larger than 64 MiB"):
+    with pytest.raises(UserError, match="larger than 16 MiB"):
         load_experiment(copy)
 
 
@@ -185,7 +186,7 @@ def only(folder: Path) -> Path:
 )  # fmt: skip
 def test_notes_of_a_checkpoint_are_checked(notes):
     with pytest.raises(UserError, match="does not note where it was written"):
-        runner._noted(json.loads(notes))
+        noted(json.loads(notes))
 
 
 STRANGE = {

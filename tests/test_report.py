@@ -198,7 +198,7 @@ def test_a_failed_write_leaves_the_old_page_and_no_litter(tmp_path, monkeypatch)
     path = make_run(tmp_path / "runs", evaluations=2)
     before = written(tmp_path, path)
     monkeypatch.setattr(page_module.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match="disk full"):
         write_report([path], tmp_path / "out" / "index.html")
     assert (tmp_path / "out" / "index.html").read_text(encoding="utf-8") == before
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["index.html"]
@@ -305,21 +305,26 @@ def test_a_page_in_a_folder_has_every_figure_as_png_and_pdf(tmp_path, monkeypatc
     kinds = {key.split(":")[0] for key in figures}
     assert kinds == {"learning", "scores", "improvement", "footprint", "spectrum", "training"}
     files = {path.relative_to(out).as_posix() for path in (out / "figures").iterdir()}
-    assert files == {f"{stem}.{kind}" for stem in figures.values() for kind in ("png", "pdf")}
+    assert files == {f"{stem}.{kind}" for stem in figures.values() for kind in ("png", "pdf")} | {
+        "figures/figures.json"
+    }
     assert all(re.fullmatch(r"figures/[A-Za-z0-9._+-]+", stem) for stem in figures.values())
-    heads = {path.suffix: path.read_bytes()[:4] for path in (out / "figures").iterdir()}
+    heads = {path.suffix: path.read_bytes()[:4] for path in (out / "figures").glob("*.p*")}
     assert heads == {".png": b"\x89PNG", ".pdf": b"%PDF"}
 
 
 def test_figures_of_an_earlier_page_go_and_what_is_not_ours_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(page_module, "planned_figures", lambda *these: page_figures.planned_figures(*these)[:1])
+    planned = [[0, 1], [0]]
+    monkeypatch.setattr(
+        page_module, "planned_figures", lambda *all: [page_figures.planned_figures(*all)[n] for n in planned.pop(0)]
+    )
     out = tmp_path / "page"
     write_page([make_run(tmp_path / "runs", method="fups", evaluations=2, seeds=1, replays=0)], out)
-    (out / "figures" / "gone.png").write_bytes(b"old")
-    (out / "figures" / "notes.txt").write_text("mine")
+    made = {path.name for path in (out / "figures").glob("*.p*")}
+    (out / "figures" / "notes.png").write_text("mine")
     write_page([tmp_path / "runs"], out)
-    assert not (out / "figures" / "gone.png").exists()
-    assert (out / "figures" / "notes.txt").exists()
+    left = {path.name for path in (out / "figures").glob("*.p*")}
+    assert len(made) == 4 and left == {"curves.png", "curves.pdf", "notes.png"} and left - made == {"notes.png"}
     (out / "index.html").write_text("<p>mine</p>")
     with pytest.raises(UserError, match="give another"):
         write_page([tmp_path / "runs"], out)

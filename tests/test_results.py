@@ -134,7 +134,7 @@ def test_an_archive_that_claims_terabytes_is_left_alone(tmp_path):
     (path / "spectra.tar.gz").write_bytes(gzip.compress(claim.tobuf() + bytes(10_240)))
     run = load_run(path)
     assert run.spectra is None
-    assert run.notes == ("spectra.tar.gz cannot be read and was left out.",)
+    assert run.notes == ("1 spectra files cannot be read and were left out.",)
 
 
 def test_seeds_that_have_their_steps_are_not_called_short(tmp_path):

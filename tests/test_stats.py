@@ -215,3 +215,34 @@ def test_the_interval_of_repeated_values_is_that_of_all_of_them_written_out():
         tail = 50 * (1 - level)
         expected = np.percentile(np.repeat(values, times, axis=0), [tail, 100 - tail], axis=0)
         np.testing.assert_allclose(stats._repeated_percentiles(values, times, level), expected, atol=1e-12)
+
+
+def test_the_mean_of_pairs_needs_no_table_of_pairs():
+    mask = np.random.default_rng(0).random((4, 3, 7, 9)) < 0.4
+    for common in (0, 3, 9):
+        found = stats.mean_mask_distance(mask, common)
+        np.testing.assert_allclose(found, stats.mean_pairwise(stats.mask_distance(mask, common)), rtol=1e-12)
+    assert stats.mean_mask_distance(np.ones((2, 1, 3))).tolist() == [0.0, 0.0]
+    assert stats.mean_mask_distance(np.eye(20_000, 4, dtype=bool)).shape == ()  # 200 million pairs
+
+
+def test_redrawn_tables_are_counted_exactly():
+    wins = np.random.default_rng(0).choice([0.0, 0.5, 1.0], (6, 4))
+    found = stats._redrawn_means(wins, 500, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    rows, columns = rng.integers(6, size=(500, 6)), rng.integers(4, size=(500, 4))
+    np.testing.assert_array_equal(found, wins[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2)))
+
+
+def test_many_seeds_get_fewer_resamples(monkeypatch):
+    drawn = []
+    draws = stats._stratified_draws
+    monkeypatch.setattr(stats, "_stratified_draws", lambda *these: drawn.append(these[1]) or draws(*these))
+    values = np.random.default_rng(0).random((300, 40))
+    for few, wanted in ((5, 2_000), (300, 2_000)):
+        stats.bootstrap_interval([values[:few]], seed=0)
+        assert drawn.pop() == wanted
+    monkeypatch.setattr(stats, "MOST_REDRAWN", 12_000_000 // 10)
+    monkeypatch.setattr(stats, "AT_ONCE", 50_000)
+    low = stats.bootstrap_interval([values], seed=0)
+    assert drawn == [stats.FEWEST_RESAMPLES] and (low.low <= low.estimate).all() and (low.estimate <= low.high).all()

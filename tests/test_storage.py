@@ -298,4 +298,4 @@ def test_rows_know_what_they_hold(tmp_path):
     assert "0 of" in str(again.complaint(seal))
     again.path.symlink_to("/dev/full")
     with pytest.raises(UserError, match="No space left on device"):
-        again.append([{"a": 3}])
+        Rows(again.path).append([{"a": 3}])

@@ -74,6 +74,7 @@ def train(
     trackers: Iterable[str] = (),
     deterministic: bool = False,
     tf32: bool = False,
+    strict: bool = False,
     **settings: Any,
 ) -> "Run":
     """Train a team, or continue a run that was interrupted. A finished run is left as it is.
@@ -85,6 +86,7 @@ def train(
         trackers: ``"tensorboard"``, ``"wandb"``; they get a copy of all rows.
         deterministic: the same bits every time on a GPU too, at some cost in speed.
         tf32: let a GPU round the inputs of products to TF32, which is faster.
+        strict: refuse to go on with a run under other versions, flags or devices than those it was begun with.
 
     Returns:
         The run, whose curves can be read at once.
@@ -106,7 +108,8 @@ def train(
             monitor = progress
         if isinstance(monitor, ProgressBar):
             stack.enter_context(monitor)
-        run_experiment(chosen, folder, stack.enter_context(tracked(monitor, names, chosen, folder)), cache)
+        watched = stack.enter_context(tracked(monitor, names, chosen, folder))
+        run_experiment(chosen, folder, watched, cache, strict=strict)
         monitor.note(f"done: {folder}")
     return Run(folder)
 

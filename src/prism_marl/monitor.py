@@ -74,11 +74,11 @@ class ProgressBar(Quiet):
         wide = self.console.width >= WIDE
         self._heading = "" if wide else title
         self.bar = Progress(
-            *[TextColumn("{task.description}")][:wide],
+            *[TextColumn("{task.description}", markup=False)][:wide],
             BarColumn(bar_width=24 if wide else 10),
             TextColumn("{task.percentage:>3.0f}%"),
             _Rate(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=self.console,
@@ -103,4 +103,4 @@ class ProgressBar(Quiet):
         self.bar.update(self.task, completed=steps, text=text, rate=rate)
 
     def note(self, text: str) -> None:
-        self.bar.console.print(text, highlight=False)
+        self.bar.console.print(text, highlight=False, markup=False)  # a path may look like markup

@@ -5,6 +5,7 @@ Coordinates run from (0, 0) at the top left to (width, height) at the bottom rig
 """
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ GOAL = -1  # colour of what agents collect or keep: food, health
 NOBODY = -2  # colour of things that belong to no agent
 FOE = -3  # colour of opponents
 SHIELD = -4  # colour of shields, light blue
+MOST_EXTRA = 32  # numbers under a picture that somebody else made
+LONGEST_TEXT = 500  # characters of a text in it
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,9 @@ def read_scene(raw: dict[str, Any]) -> Scene:
     if not (0 < width < math.inf and 0 < height < math.inf):
         raise ValueError("a scene has a finite, positive size")
     shapes = tuple(_shape(shape) for shape in raw["shapes"])
-    extra = {str(key): number(value) for key, value in (raw.get("extra") or {}).items()}
-    texts = {key: str(raw.get(key, "")) for key in ("caption", "legend")}
+    some = itertools.islice((raw.get("extra") or {}).items(), MOST_EXTRA)
+    extra = {str(key)[:LONGEST_TEXT]: number(value) for key, value in some}
+    texts = {key: str(raw.get(key, ""))[:LONGEST_TEXT] for key in ("caption", "legend")}
     return Scene(width, height, shapes, bool(raw.get("grid", True)), extra=extra, **texts)
 
 

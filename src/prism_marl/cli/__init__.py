@@ -15,6 +15,7 @@ COMMANDS = {
     "reproduce": "make a figure or table of the paper: train what is missing, then draw",
     "footprint": "count parameters and per-agent overhead of any method and task",
     "list": "show tasks, methods and presets",
+    "cache": "show the compiled programs that are kept between starts, and delete them",
     "demo": "train Prism on a small foraging task and write its page",
 }
 

@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
         trainer, state, complaints = load_trained(found.run, found.episodes)
         stack.enter_context(contextlib.closing(trainer))
         for complaint in complaints:
-            Console(stderr=True).print(complaint, highlight=False, soft_wrap=True)
+            Console(stderr=True).print(complaint, highlight=False, soft_wrap=True, markup=False)
         if found.render and not _drawn(trainer):
             raise _undrawn(trainer)
         show_numbers(trainer, state)
@@ -112,7 +112,7 @@ def show_numbers(trainer: Trainer, state: TrainState) -> None:
     for index in range(run.seeds):
         steps = f"{int(state.seeds.steps[index]):,}"
         table.add_row(str(run.seed + index), steps, *(f"{value[index]:.3f}" for value in values.values()))
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def _drawn(trainer: Trainer) -> bool:
@@ -145,4 +145,5 @@ def render(trainer: Trainer, state: TrainState, seed: int, episode: int, target:
             shown = f" ({len(kept)} of {len(scenes)} pictures shown)" if len(kept) < len(scenes) else ""
         else:
             filming.save(filming.thinned(scenes, filming.FILM_FRAMES), Path(target))
-    console.print(f"return {total:.3f} in {steps} steps" + (shown if target == "text" else f": {target}"))
+    where = shown if target == "text" else f": {target}"
+    console.print(f"return {total:.3f} in {steps} steps{where}", markup=False)

@@ -27,6 +27,9 @@ def run(argv: list[str]) -> int:
         "--deterministic", action="store_true", help="the same bits every time on a GPU too, at some cost in speed"
     )
     parser.add_argument("--tf32", action="store_true", help="products on a GPU with inputs rounded to TF32: faster")
+    parser.add_argument(
+        "--strict", action="store_true", help="do not go on with a run under other versions, flags or devices"
+    )
     parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
     found, fields = parser.parse_with_fields(argv)
     parser.load_modules(found)
@@ -47,5 +50,6 @@ def run(argv: list[str]) -> int:
         trackers=check_sinks(found.sinks),
         deterministic=found.deterministic,
         tf32=found.tf32,
+        strict=found.strict,
     )
     return 0

@@ -11,6 +11,8 @@ from prism_marl.scene import Scene
 
 SIDE_BY_SIDE = 20  # episodes of one seed at once under the rule "first", as in the reference
 
+LOST = "lost"  # in what an evaluation returns: how many episodes of each seed were lost with their game, if any were
+
 Rule = Literal["exact", "first"]
 """Which episodes an evaluation counts: exactly so many, or the first so many to end of some that are played side by
 side without a pause (all that end in the same step count)."""
@@ -45,7 +47,8 @@ class Collector(Protocol):
     def evaluate(
         self, learner: Learner, policy: Any, evaluation: Int[Array, ""], episodes: int, rule: Rule
     ) -> dict[str, Any]:
-        """Means over greedy episodes, one number for each seed."""
+        """Means over greedy episodes, one number for each seed. Lost episodes are left out and counted as ``LOST``; a
+        seed that lost them all has NaN."""
         ...
 
     def watch(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from prism_marl.collect.base import SIDE_BY_SIDE, Rule, Summary, evaluation_key, seed_numbers
+from prism_marl.collect.base import LOST, SIDE_BY_SIDE, Rule, Summary, evaluation_key, seed_numbers
 from prism_marl.collect.host_episodes import Ended, HostEpisodes
 from prism_marl.collect.host_rows import (
     EVALUATION,
@@ -230,16 +230,18 @@ def _rounds(env: RowsEnv, player: Callable[[], Player], starts: np.ndarray, widt
 
 
 def _means(rounds: list[Ended]) -> dict[str, np.ndarray]:
-    """Means over the episodes that were not lost; a seed that lost them all has no number."""
+    """Means over the episodes that were not lost; a seed that lost them all has NaN."""
     ended: Ended = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rounds)
-    values, played = {"return": ended.returns, "length": ended.length, **ended.metrics}, ~np.isnan(ended.returns)
+    values, played = {"return": ended.returns, "length": ended.length, **ended.metrics}, ~ended.lost
 
     def mean(value: np.ndarray) -> np.ndarray:
         if played.all():
             return np.asarray(jnp.mean(value, axis=-1))
-        return np.array([jnp.mean(row[keep]) for row, keep in zip(value, played, strict=True)])
+        kept = [row[keep] for row, keep in zip(value, played, strict=True)]
+        return np.array([jnp.mean(row) if row.size else np.nan for row in kept])
 
-    return {name: mean(value) for name, value in values.items()}
+    means = {name: mean(value) for name, value in values.items()}
+    return means if played.all() else means | {LOST: ended.lost.sum(axis=1)}
 
 
 def _record_step(record: Trajectory, at: tuple[slice, int], now: tuple[Any, ...], rows: int) -> None:

@@ -14,11 +14,12 @@ from prism_marl.types import EnvSpec, Observation
 
 
 class Ended(NamedTuple):
-    """What an evaluation reports about each episode [n, b]; of a lost one NaN."""
+    """What an evaluation reports about each episode [n, b]."""
 
     returns: np.ndarray
     length: np.ndarray
     metrics: dict[str, np.ndarray]  # at the last real step
+    lost: np.ndarray  # whether its game died, so that these numbers are not to be counted
 
 
 class HostEpisodes:
@@ -36,6 +37,7 @@ class HostEpisodes:
             np.zeros(shape, np.float32),
             np.zeros(shape, np.float32),
             {name: np.zeros(shape, np.float32) for name in spec.metrics},
+            np.zeros(shape, bool),
         )
         self.finite = {name: np.ones(shape, bool) for name in GIVEN}
         self.record = None if template is None else _empty(template, shape)
@@ -66,7 +68,7 @@ class HostEpisodes:
                 self.record.agent_reward[:, self.clock] = np.where(alive[..., None], each, 0)
             for name, values in flags.items():
                 getattr(self.record, name)[:, self.clock] = values
-        returns, length, metrics = self.ended
+        returns, length, metrics, _ = self.ended
         returns += reward
         length += alive
         for name, values in metrics.items():
@@ -90,9 +92,7 @@ class HostEpisodes:
         if self.record is not None:
             for flags in (self.record.valid, self.record.terminated, self.record.truncated):
                 flags[index[0], :, index[1]] = False
-        self.ended.length[index], self.ended.returns[index] = 0, np.nan
-        for values in self.ended.metrics.values():
-            values[index] = np.nan
+        self.ended.length[index], self.ended.lost[index] = 0, True
 
     def _see(self, obs: Observation, rows: np.ndarray) -> None:
         for held, new in zip(self.obs, by_seed(obs, self.width), strict=True):

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
+from prism_marl.files import replacing
 from prism_marl.reports.load import Run, flat_settings, on_common_grid
 from prism_marl.reports.stats import bootstrap_interval, mask_distance
 from prism_marl.runs.run_files import FootprintRow, LayerSpectra, Spectra, evenly_spaced
@@ -251,17 +252,18 @@ def draw_footprint(axis: Axes, rows: Sequence[FootprintRow]) -> None:
 
 
 def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write ``stem.png`` and ``stem.pdf``; the same data gives the same bytes."""
+    """Write ``stem.png`` and ``stem.pdf``, each whole or not at all; the same data gives the same bytes."""
     stem = Path(stem)
-    stem.parent.mkdir(parents=True, exist_ok=True)
     png, pdf = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.pdf")
     with rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a name in another script
         FigureCanvasAgg(figure)
-        figure.savefig(png, metadata={"Software": None})
+        with replacing(png) as temporary:
+            figure.savefig(temporary, format="png", metadata={"Software": None})
         figure.set_layout_engine("none")  # the places are found: the second file need not search them again
         FigureCanvasPdf(figure)
-        figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
+        with replacing(pdf) as temporary:
+            figure.savefig(temporary, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
     return png, pdf
 
 

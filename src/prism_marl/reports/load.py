@@ -3,6 +3,7 @@
 Nothing here raises for a damaged file: a run killed in the middle of a row is still worth looking at.
 """
 
+import itertools
 import json
 import math
 import os
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.files import LARGEST_ROWS, StrangeFileError, number, read_text
+from prism_marl.files import number
+from prism_marl.reports.rows import read_rows
+from prism_marl.runs import history
 from prism_marl.runs.rows import BOOKKEEPING
 from prism_marl.runs.run_files import (
     FloatArray,
@@ -28,6 +31,9 @@ from prism_marl.runs.run_files import (
     read_json,
 )
 
+LONGEST_NAME = 300  # characters of a task or a method on the page
+MOST_SEEDS = 256  # of a run
+MOST_SETTINGS = 500  # lines of a list of settings
 _BEFORE_A_RUN = {".lock", "log.txt"}  # what a folder may hold whose experiment failed before it began
 
 
@@ -100,23 +106,24 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
         raise UserError(f"there is no run folder {folder}")
     notes: list[str] = []
     config = _object(read_json(folder / "config.json", folder, notes), "config.json", notes)
-    evaluations = _seed_curves(_read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
+    evaluations = _seed_curves(read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
     sharing = config.get("sharing")
     replays, unread = load_replays(folder / "replays", notes, replay_limit)
     run = Run(
         name=folder.resolve().name,
-        task=str(config.get("task", "unknown task")),
-        method=str(sharing.get("method", "unknown")) if isinstance(sharing, dict) else "unknown",
+        task=str(config.get("task", "unknown task"))[:LONGEST_NAME],
+        method=str(sharing.get("method", "unknown"))[:LONGEST_NAME] if isinstance(sharing, dict) else "unknown",
         config=config,
         machine=_object(read_json(folder / "machine.json", folder, notes), "machine.json", notes),
         evaluations=evaluations,
-        training=_seed_curves(_read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
-        timing=_columns(_read_rows(folder / "timing.jsonl", notes)),
+        training=_seed_curves(read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
+        timing=_columns(read_rows(folder / "timing.jsonl", notes)),
         spectra=load_spectra(folder / "spectra", [curve.steps for curve in evaluations], spectra_limit, notes),
         replays=replays,
         replays_unread=unread,
         footprint=load_footprint(folder / "footprint.json", notes),
     )
+    notes.extend(history.told(run.machine))
     notes.extend(_completeness(run))
     return Run(**{**run.__dict__, "notes": tuple(notes)})
 
@@ -124,7 +131,7 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
 def load_evaluations(folder: Path) -> tuple[SeedCurve, ...]:
     """The evaluations of a run folder alone: quick, and silent about what is missing."""
     notes: list[str] = []
-    return _seed_curves(_read_rows(Path(folder) / "eval.jsonl", notes), "eval.jsonl", notes)
+    return _seed_curves(read_rows(Path(folder) / "eval.jsonl", notes), "eval.jsonl", notes)
 
 
 def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
@@ -160,9 +167,10 @@ def metric_names(curves: Sequence[SeedCurve]) -> list[str]:
 def flat_settings(value: Any, prefix: str = "") -> list[list[str]]:
     """Nested settings as [dotted name, text] rows."""
     if isinstance(value, Mapping) and prefix.count(".") < 6:
-        inner = [(f"{prefix}.{key}" if prefix else str(key), one) for key, one in value.items()]
+        some = itertools.islice(value.items(), MOST_SETTINGS)
+        inner = [(f"{prefix}.{key}"[-LONGEST_NAME:] if prefix else str(key)[:LONGEST_NAME], one) for key, one in some]
         rows = [row for name, one in inner for row in flat_settings(one, name)]
-        return rows or ([[prefix, "none"]] if prefix else [])
+        return rows[:MOST_SETTINGS] or ([[prefix, "none"]] if prefix else [])
     text = value if isinstance(value, str) else json.dumps(value)
     return [[prefix, text[:300]]]
 
@@ -173,49 +181,25 @@ def _object(value: Any, name: str, notes: list[str]) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_rows(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The good rows of a JSONL file."""
-    try:
-        lines = read_text(path, path.parent, LARGEST_ROWS, errors="replace").splitlines()
-    except StrangeFileError as error:
-        notes.append(f"{path.name} {error} and was left out.")
-        return []
-    except OSError:
-        notes.append(f"{path.name} is missing.")
-        return []
-    rows, bad = [], []
-    for index, line in enumerate(lines):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            bad.append(index)
-    if bad == [len(lines) - 1]:
-        notes.append(f"The last row of {path.name} is half-written and was left out.")
-    elif bad:
-        notes.append(f"{len(bad)} of {len(lines)} rows of {path.name} cannot be read and were left out.")
-    return rows
-
-
-def _seed_curves(rows: list[dict[str, Any]], name: str, notes: list[str]) -> tuple[SeedCurve, ...]:
+def _seed_curves(rows: list[dict[str, float]], name: str, notes: list[str]) -> tuple[SeedCurve, ...]:
     """Rows by seed. A resumed run repeats an evaluation: the later row wins."""
-    by_seed: dict[int, dict[Any, tuple[float, dict[str, Any]]]] = {}
-    bad = 0
+    by_seed: dict[int, dict[Any, tuple[float, dict[str, float]]]] = {}
+    bad, surplus = 0, set[int]()
     for row in rows:
-        seed, step = number(row.get("seed")), number(row.get("step"))
+        seed, step = row.get("seed", math.nan), row.get("step", math.nan)
         if not (math.isfinite(seed) and math.isfinite(step)):
             bad += 1
             continue
-        evaluation = number(row.get("evaluation"))
+        if int(seed) not in by_seed and len(by_seed) == MOST_SEEDS:
+            surplus.add(int(seed))
+            continue
+        evaluation = row.get("evaluation", math.nan)
         key = step if math.isnan(evaluation) else ("evaluation", evaluation)
         by_seed.setdefault(int(seed), {})[key] = (step, row)
     if bad:
         notes.append(f"{bad} rows of {name} have no seed or no step and were left out.")
+    if surplus:
+        notes.append(f"{name} has more than {MOST_SEEDS:,} seeds; {len(surplus):,} were left out.")
     curves = []
     for seed, table in sorted(by_seed.items()):
         ordered = list(dict(sorted(table.values(), key=lambda pair: pair[0])).items())  # one row per step
@@ -224,18 +208,11 @@ def _seed_curves(rows: list[dict[str, Any]], name: str, notes: list[str]) -> tup
     return tuple(curves)
 
 
-def _columns(rows: list[dict[str, Any]], skip: Sequence[str] = ()) -> dict[str, FloatArray]:
+def _columns(rows: list[dict[str, float]], skip: Sequence[str] = ()) -> dict[str, FloatArray]:
     """Rows to columns; a column without a single number is dropped."""
     names = dict.fromkeys(name for row in rows for name in row if name not in skip)
-    columns = {name: _numbers([row.get(name) for row in rows]) for name in names}
+    columns = {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}
     return {name: column for name, column in columns.items() if np.isfinite(column).any()}
-
-
-def _numbers(values: list[Any]) -> FloatArray:
-    """Each as a number, NaN where it is none; nearly always all are, and that is quick to see."""
-    if set(map(type, values)) == {float}:
-        return np.array(values)
-    return np.array([number(value) for value in values])
 
 
 def _completeness(run: Run) -> list[str]:

@@ -10,9 +10,7 @@ import hashlib
 import html
 import json
 import math
-import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -22,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
+from prism_marl.files import write_atomically
+from prism_marl.reports.figure_files import MANIFEST, FigureFiles
 from prism_marl.reports.figures import method_style
 from prism_marl.reports.load import Run
 from prism_marl.reports.page_data import Study, load_study, page_data
@@ -33,7 +33,10 @@ GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of
 
 def write_report(runs: Sequence[Path], out: Path, title: str | None = None) -> Path:
     """Write one file for all runs at or below the given folders; ``out`` appears whole or not at all."""
-    return _write_whole(Path(out), render_page(load_study(runs), title))
+    out = Path(out)
+    if out.exists() and not _is_ours(out):
+        raise UserError(f"--out {out}: this is not a page of prism-marl, which would replace it; give another name")
+    return _write_whole(out, render_page(load_study(runs), title))
 
 
 def write_page(runs: Sequence[Path], folder: Path, title: str | None = None) -> Path:
@@ -41,34 +44,36 @@ def write_page(runs: Sequence[Path], folder: Path, title: str | None = None) -> 
     folder = Path(folder)
     index = folder / "index.html"
     _refuse_strangers(folder, index)
+    files = FigureFiles(index)
     study = load_study(runs)
     figures = planned_figures(study.runs, study.improvement)
-    written = write_figures(figures, folder / "figures")
-    for stale in set((folder / "figures").glob("*.p[nd][gf]")) - set(written):
-        stale.unlink()
-    return _write_whole(index, render_page(study, title, {key: f"figures/{stem}" for key, stem, _ in figures}))
+    names = [f"{planned.stem}.{ending}" for planned in figures for ending in ("png", "pdf")]
+    files.claim(names)
+    write_figures(figures, files.folder)
+    _write_whole(index, render_page(study, title, {key: f"figures/{stem}" for key, stem, _ in figures}))
+    files.keep(names)
+    return index
 
 
 def _refuse_strangers(folder: Path, index: Path) -> None:
     """Nothing that is not ours is overwritten, and nothing in a folder that is not ours is taken away."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder}: this is a file; give a folder, or a name that ends with .html for one file")
-    ours = index.is_file() and GENERATOR in index.read_text(encoding="utf-8", errors="replace")[:4000]
-    if not ours and (index.exists() or (folder / "figures").exists()):
+    begun = (folder / "figures" / MANIFEST).is_file()  # by a report that was killed before it wrote its first page
+    if not _is_ours(index) and (index.exists() or ((folder / "figures").exists() and not begun)):
         raise UserError(f"--out {folder}: this folder holds an index.html or figures of something else; give another")
 
 
+def _is_ours(page: Path) -> bool:
+    """Whether a file begins as our pages do."""
+    if not page.is_file():
+        return False
+    with page.open("rb") as file:
+        return GENERATOR.encode() in file.read(4000)
+
+
 def _write_whole(out: Path, text: str) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.{os.getpid()}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(text)
-        Path(name).chmod(0o644)  # mkstemp hides the file from others; a report is there to be shown
-        Path(name).replace(out)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_atomically(out, text.encode("utf-8", errors="replace"))
     return out
 
 

@@ -162,7 +162,7 @@ def _run_data(run: Run, label: str, dash: int, detail: Detail, room: list[int]) 
             for row in run.footprint
         ],
         "config": flat_settings(run.config),
-        "machine": flat_settings(run.machine),
+        "machine": flat_settings({name: fact for name, fact in run.machine.items() if name != "segments"}),
         "notes": notes,
     }
 
@@ -243,7 +243,7 @@ def _spectra_data(run: Run, detail: Detail, notes: list[str]) -> dict[str, Any] 
 
 def _layer_data(layer: LayerSpectra, frames: np.ndarray, seeds: int) -> dict[str, Any]:
     mask = layer.mask[frames]
-    apart = stats.mean_pairwise(stats.mask_distance(mask, layer.common))  # [frames, seeds]
+    apart = stats.mean_mask_distance(mask, layer.common)  # [frames, seeds]
     size = np.abs(layer.spectrum[frames][:, :seeds])
     top = float(size.max()) or 1.0
     # 0 means off; 1 to 255 is the size of a value that is on, in parts of the layer's largest.

@@ -16,6 +16,10 @@ FloatArray = NDArray[np.float64]
 CURVE_RESAMPLES = 2_000  # a whole curve needs one interval per step
 POINT_RESAMPLES = 50_000  # a single number can afford a finer one
 
+MOST_REDRAWN = 2**25  # numbers in all resamples: hundreds of seeds get fewer resamples, which they can afford
+FEWEST_RESAMPLES = 200
+AT_ONCE = 2**22  # numbers that are redrawn together
+
 
 class Interval(NamedTuple):
     """A point estimate and the two ends of its interval; all three have the same shape."""
@@ -52,8 +56,11 @@ def bootstrap_interval(
     if not arrays or any(len(array) == 0 for array in arrays):
         raise ValueError("every stratum needs at least one seed")
     pooled = np.concatenate(arrays)
+    resamples = max(FEWEST_RESAMPLES, min(resamples, MOST_REDRAWN // pooled.size))
     distinct, which = _stratified_draws(tuple(len(array) for array in arrays), resamples, seed)
-    estimates = interquartile_mean(pooled[distinct], axis=1)
+    several = max(1, AT_ONCE // pooled.size)
+    parts = [distinct[first : first + several] for first in range(0, len(distinct), several)]
+    estimates = np.concatenate([interquartile_mean(pooled[part], axis=1) for part in parts])
     return Interval(interquartile_mean(pooled), *_repeated_percentiles(estimates, np.bincount(which), level))
 
 
@@ -149,9 +156,18 @@ def stratified_improvement(
 
 
 def _redrawn_means(wins: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
-    rows = rng.integers(wins.shape[0], size=(resamples, wins.shape[0]))
-    columns = rng.integers(wins.shape[1], size=(resamples, wins.shape[1]))
-    return wins[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
+    """The mean of each redrawn table. Entries are halves, so their sums are exact in whatever order they are added:
+    counting how often each row and column was drawn is as good as writing the table out, which takes gigabytes."""
+    ours, theirs = wins.shape
+    rows = _times_drawn(rng.integers(ours, size=(resamples, ours)), ours)
+    columns = _times_drawn(rng.integers(theirs, size=(resamples, theirs)), theirs)
+    return ((rows @ wins) * columns).sum(axis=1) / (ours * theirs)
+
+
+def _times_drawn(drawn: NDArray[np.int64], size: int) -> FloatArray:
+    """[resamples, draws] numbers below ``size`` as how often each was drawn: [resamples, size]."""
+    flat = drawn + size * np.arange(len(drawn))[:, None]
+    return np.bincount(flat.reshape(-1), minlength=len(drawn) * size).reshape(len(drawn), size).astype(float)
 
 
 def _win_table(ours: ArrayLike, theirs: ArrayLike) -> FloatArray:
@@ -179,6 +195,17 @@ def spectrum_distance(spectrum: ArrayLike) -> FloatArray:
     """L1 distance between the masked singular values of every two identities: ``[..., m, r]`` to ``[..., m, m]``."""
     values = np.asarray(spectrum, dtype=float)
     return np.abs(values[..., :, None, :] - values[..., None, :, :]).sum(axis=-1)
+
+
+def mean_mask_distance(mask: ArrayLike, common: int = 0) -> Any:
+    """``mean_pairwise(mask_distance(mask, common))`` without the table of all pairs: a direction that is on for n of m
+    identities differs in n (m - n) of their pairs."""
+    own = np.asarray(mask, dtype=bool)[..., common:]
+    identities, directions = own.shape[-2:]
+    if identities < 2 or not directions:
+        return np.zeros(own.shape[:-2])
+    on = own.sum(axis=-2)
+    return (on * (identities - on)).sum(axis=-1) / (directions * identities * (identities - 1) / 2)
 
 
 def mean_pairwise(distance: ArrayLike) -> Any:

@@ -7,8 +7,9 @@ another checkpoint is detected just as a damaged one.
 import contextlib
 import hashlib
 import json
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +21,11 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
-from prism_marl.files import check_plain, write_atomically
+from prism_marl.files import HeldFolder, check_plain, write_atomically
 from prism_marl.training.state import PartialArray
 
 FORMAT = "4"
+PIECE = 2**24  # bytes of a large array that are read at once
 KEEP = 2  # the newest and the one before, so that one damaged file does not end the run
 
 State = TypeVar("State")
@@ -32,15 +34,15 @@ State = TypeVar("State")
 class Writer:
     """Writes checkpoints of one owner while training goes on: arrays are hashed and written in a thread."""
 
-    def __init__(self, folder: Path, owner: str = ""):
-        self.folder, self.owner = folder, owner
+    def __init__(self, folder: Path, owner: str = "", inside: HeldFolder | None = None):
+        self.folder, self.owner, self.inside = folder, owner, inside
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[Path] | None = None
 
     def save(self, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any]) -> None:
         """Start to write; waits only for the write before this one. The arrays must not change afterwards."""
         self.wait()
-        self._pending = self._pool.submit(save, self.folder, number, tensors, notes, self.owner)
+        self._pending = self._pool.submit(save, self.folder, number, tensors, notes, self.owner, self.inside)
 
     def wait(self) -> None:
         """Wait until the last write is on the disk. If it has failed, its error is raised here."""
@@ -56,12 +58,19 @@ class Writer:
             self._pool.shutdown()
 
 
-def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any], owner: str = "") -> Path:
+def save(
+    folder: Path,
+    number: int,
+    tensors: dict[str, np.ndarray],
+    notes: dict[str, Any],
+    owner: str = "",
+    inside: HeldFolder | None = None,
+) -> Path:
     """Write checkpoint ``number`` of an owner and delete all but the newest ``KEEP``."""
     written = json.dumps({"number": number, "owner": owner, "notes": notes})
     metadata = {"format": FORMAT, "digest": _digest(tensors, written), "content": written}
     path = folder / f"{number:08d}.safetensors"
-    write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
+    write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata), inside)
     for old in paths(folder)[KEEP:]:
         with contextlib.suppress(OSError):  # the new one is safe; an old one only takes space
             old.unlink(missing_ok=True)
@@ -90,15 +99,17 @@ def load_newest(
     template: State,
     owner: str = "",
     complain: Callable[[dict[str, Any]], str | None] = lambda notes: None,
+    without: str = "",
 ) -> tuple[State, dict[str, Any], list[str]] | None:
     """The newest checkpoint that can be used, its notes, and a sentence for each newer one that cannot.
 
-    ``complain`` gets the notes and returns why the checkpoint cannot be used, or None.
+    ``complain`` gets the notes and returns why the checkpoint cannot be used, or None. Arrays whose names begin with
+    ``without`` are not in the template: they are checked, and never held in memory.
     """
     complaints: list[str] = []
     for path in paths(folder):
         try:
-            state, notes = load(path, template, owner)
+            state, notes = load(path, template, owner, without)
         except UserError as error:
             complaints.append(str(error))
             continue
@@ -111,20 +122,22 @@ def load_newest(
     return None
 
 
-def load(path: Path, template: State, owner: str = "") -> tuple[State, dict[str, Any]]:
+def load(path: Path, template: State, owner: str = "", without: str = "") -> tuple[State, dict[str, Any]]:
     """Read one checkpoint of an owner into the structure of ``template`` (arrays or shapes)."""
     try:
         with safetensors.safe_open(check_plain(path, path.parent.parent), framework="numpy") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            written = metadata.get("content", "")
+            passed = [name for name in file.keys() if without and name.startswith(without)]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys() if name not in passed}  # noqa: SIM118
+            digest = _digest(tensors | {name: _Pieces(file, name) for name in passed}, written)
     except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
         raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
         )
-    written = metadata.get("content", "")
-    if metadata.get("digest") != _digest(tensors, written):
+    if metadata.get("digest") != digest:
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:
         number, found_owner, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
@@ -190,10 +203,33 @@ def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _digest(tensors: dict[str, np.ndarray], content: str) -> str:
+class _Pieces:
+    """An array of a file that is too large to hold: only its bytes pass by, in order."""
+
+    def __init__(self, file: Any, name: str):
+        self._file, self._name = file, name
+        self.shape = tuple(file.get_slice(name).get_shape())
+        self._small = len(self.shape) < 2 or 0 in self.shape
+        first = file.get_tensor(name) if self._small else file.get_slice(name)[(slice(0, 1),) * len(self.shape)]
+        self.dtype = first.dtype
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        if self._small:
+            yield self._file.get_tensor(self._name)
+            return
+        array, row = self._file.get_slice(self._name), math.prod(self.shape[2:]) * self.dtype.itemsize
+        some = max(1, PIECE // row)
+        for first in range(self.shape[0]):
+            for second in range(0, self.shape[1], some):
+                yield array[first : first + 1, second : min(second + some, self.shape[1])]
+
+
+def _digest(tensors: Mapping[str, np.ndarray | _Pieces], content: str) -> str:
     digest = hashlib.blake2b(content.encode(), digest_size=16)
     for name in sorted(tensors):
-        value = np.ascontiguousarray(tensors[name])
+        value = tensors[name]
         digest.update(f"{name}:{value.dtype}:{value.shape};".encode())
-        digest.update(value.reshape(-1).view(np.uint8).data if value.size else b"")
+        for part in value if isinstance(value, _Pieces) else [value]:
+            whole = np.ascontiguousarray(part)
+            digest.update(whole.reshape(-1).view(np.uint8).data if whole.size else b"")
     return digest.hexdigest()

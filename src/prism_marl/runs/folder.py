@@ -4,9 +4,10 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
@@ -15,8 +16,8 @@ from prism_marl import envs
 from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import method_settings
-from prism_marl.files import StrangeFileError, read_text, refuse_links_out
-from prism_marl.runs import checkpoint
+from prism_marl.files import LOCK, HeldFolder, StrangeFileError, parse_json, read_text, refuse_links_out
+from prism_marl.runs import checkpoint, history
 from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
 from prism_marl.runs.user_files import explain_unknown_names, record_user_files
@@ -26,47 +27,63 @@ from prism_marl.sharing.footprint import footprint
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process per folder; the lock goes with the process, however it ends."""
+def locked(folder: Path, patience: float = 0.0) -> Iterator[HeldFolder]:
+    """One process per folder; the lock goes with the process, however it ends. ``patience`` is how many seconds a
+    process that is just saving and leaving is waited for."""
     try:
         refuse_links_out(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
+        file = (folder / LOCK).open("w")
     except OSError as error:
         raise storage_error(error, "choose another --out") from None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(
-                f"{folder} is in use by another process; wait for it or choose another --out", code=1
-            ) from None
-        yield
+        until = time.monotonic() + patience
+        while not _lock(file):
+            if time.monotonic() >= until:
+                raise UserError(
+                    f"{folder} is in use by another process; wait for it or choose another --out", code=1
+                ) from None
+            time.sleep(0.1)
+        held = HeldFolder(folder, file)
+        held.check()  # between opening and locking, too
+        yield held
 
 
-def write_config(experiment: Experiment, folder: Path) -> None:
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def write_config(experiment: Experiment, folder: Path, inside: HeldFolder | None = None) -> None:
     """A folder belongs to one experiment for good."""
     path = folder / "config.json"
     if path.exists():
         if load_experiment(folder) != experiment:
             raise UserError(f"{folder} holds another experiment; choose another --out")
     else:
-        checkpoint.write_atomically(path, experiment.to_json().encode())
+        checkpoint.write_atomically(path, experiment.to_json().encode(), inside)
     record_user_files(experiment, folder)
-    for name, make in (
-        ("machine.json", lambda: describe_machine() | {"environment": envs.describe(experiment.task).version}),
-        ("footprint.json", lambda: footprints(experiment)),
-    ):
-        if not (folder / name).exists():
-            checkpoint.write_atomically(folder / name, (json.dumps(make(), indent=1) + "\n").encode())
+    if not (folder / history.FILE).exists():
+        history.begin(folder, machine_facts(experiment), inside)
+    if not (folder / "footprint.json").exists():
+        rows = json.dumps(footprints(experiment), indent=1) + "\n"
+        checkpoint.write_atomically(folder / "footprint.json", rows.encode(), inside)
     _refuse_another_precision(folder)
+
+
+def machine_facts(experiment: Experiment) -> dict[str, Any]:
+    """What computes an experiment here and now."""
+    return describe_machine() | {"environment": envs.describe(experiment.task).version}
 
 
 def _refuse_another_precision(folder: Path) -> None:
     """On a GPU a run is computed in one precision from start to end. A CPU has no choice, and goes on anyway."""
     damaged = (OSError, ValueError, AttributeError, RecursionError, StrangeFileError)
     try:
-        began = json.loads(read_text(folder / "machine.json", folder)).get("products")
+        began = parse_json(read_text(folder / history.FILE, folder)).get("products")
     except damaged:  # nothing else depends on this file
         return
     if jax.default_backend() != "cpu" and began in ("float32", "tf32") and began != precision():
@@ -130,17 +147,24 @@ def load_experiment(folder: Path) -> Experiment:
     return Experiment.from_json(text)
 
 
-def write_replay(folder: Path, name: str, title: str, total: float, scenes: list[Scene]) -> Path:
+def write_replay(
+    folder: Path, name: str, title: str, total: float, scenes: list[Scene], inside: HeldFolder | None = None
+) -> Path:
     """Keep an episode in the run folder, where the page finds it."""
     path = folder / "replays" / f"{name}.json"
     frames = [scene_to_json(scene) for scene in worth_keeping(scenes)]
     content = {"title": title, "return": round(total, 4), "frames": frames}
-    checkpoint.write_atomically(path, json.dumps(content).encode())
+    checkpoint.write_atomically(path, json.dumps(content).encode(), inside)
     return path
 
 
 def write_spectra(
-    folder: Path, evaluation: int, steps: list[int], found: Mapping[str, Any], common: dict[str, int]
+    folder: Path,
+    evaluation: int,
+    steps: list[int],
+    found: Mapping[str, Any],
+    common: dict[str, int],
+    inside: HeldFolder | None = None,
 ) -> None:
     """Singular values and masks at one evaluation; ``common`` says how many of each layer everybody uses."""
     tensors, metadata = {}, {"evaluation": str(evaluation), "steps": json.dumps(steps)}
@@ -149,4 +173,4 @@ def write_spectra(
         tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
         metadata[f"common.{name}"] = str(common[name])
     path = folder / "spectra" / f"{evaluation:06d}.safetensors"
-    checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata))
+    checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata), inside)

@@ -1,6 +1,7 @@
 """The machine: which versions and device computed a result, its GPUs, its free memory, and JAX's settings."""
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -18,6 +19,7 @@ import optax
 from prism_marl import __version__
 from prism_marl.envs.cores import usable_cores
 from prism_marl.errors import UserError
+from prism_marl.runs import xla_cache
 from prism_marl.sharing.products import on_matrix_units
 
 
@@ -27,6 +29,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "prism_marl": __version__,
         "jax": jax.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
         "equinox": equinox.__version__,
         "optax": optax.__version__,
         "numpy": numpy.__version__,
@@ -34,12 +37,20 @@ def describe_machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": device.device_kind,
         "platform": device.platform,
+        "devices": jax.device_count(),
         "cores": usable_cores(),
         "deterministic": DETERMINISTIC in os.environ.get("XLA_FLAGS", ""),
         "products": precision(),
+        "flags": numeric_flags(),
         "commit": _commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def numeric_flags() -> dict[str, Any]:
+    """Settings of JAX and XLA that can change numbers, as they are now."""
+    flags = {name: jax.config.values.get(name) for name in (*PINNED, *NUMERIC)}
+    return {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "").strip()} | flags
 
 
 def precision() -> str:
@@ -93,6 +104,13 @@ def full_memory_explained() -> Iterator[None]:
 
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+PINNED = {  # settings that say what a program means; a variable such as JAX_DEFAULT_PRNG_IMPL does not change a run
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_enable_x64": False,
+    "jax_numpy_dtype_promotion": "standard",
+}
+NUMERIC = ("jax_disable_most_optimizations", "jax_disable_jit")  # those that only say how it is computed
 
 
 def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | None:
@@ -106,12 +124,23 @@ def configure_jax(*, deterministic: bool = False, tf32: bool = False) -> Path | 
     if deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".strip()
     jax.config.update("jax_default_matmul_precision", _precision_setting(tf32=tf32))
-    folder = os.environ.get("PRISM_MARL_CACHE", _own_cache())
-    if not folder:
+    for name, value in PINNED.items():
+        jax.config.update(name, value)
+    named = os.environ.get("PRISM_MARL_CACHE", _own_cache())
+    if not named:
         return None
-    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_compilation_cache_dir", named)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    return None if "://" in folder else Path(folder)  # a cloud bucket, which only JAX itself can use
+    folder = cache_folder()
+    if folder is not None:
+        xla_cache.install(folder)
+    return folder
+
+
+def cache_folder() -> Path | None:
+    """Where programs are kept between starts; None if they are not, or in a cloud bucket, which only JAX can use."""
+    named = os.environ.get("PRISM_MARL_CACHE", _own_cache())
+    return None if not named or "://" in named else Path(named)
 
 
 def _precision_setting(*, tf32: bool) -> str:
@@ -124,15 +153,17 @@ def jax_settings(*, deterministic: bool = False, tf32: bool = False) -> Iterator
     names = (
         *("jax_default_matmul_precision", "jax_compilation_cache_dir"),
         "jax_persistent_cache_min_compile_time_secs",
+        *PINNED,
     )
     before = {name: jax.config.values[name] for name in names}  # not what a caller's ``with`` says for now
-    try:
-        cache = configure_jax(deterministic=deterministic, tf32=tf32)
-        with jax.default_matmul_precision(_precision_setting(tf32=tf32)):  # or a caller's ``with`` would win
-            yield cache
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
+    with xla_cache.restored():
+        try:
+            cache = configure_jax(deterministic=deterministic, tf32=tf32)
+            with jax.default_matmul_precision(_precision_setting(tf32=tf32)):  # or a caller's ``with`` would win
+                yield cache
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
 
 
 def _own_cache() -> str:
@@ -144,15 +175,18 @@ def _own_cache() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this source tree; None if it is not a git checkout or git is not installed."""
+    """The commit of this source tree; None without git, or where no git project holds this very file: a package that is
+    installed below somebody's project is not of that project's commit."""
+    here = Path(__file__)
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+        return None
+    return _git(here.parent, "describe", "--always", "--dirty") or None
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(folder), *words]
     try:
-        found = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
+        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return found.stdout.strip()

@@ -8,10 +8,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from prism_marl.files import read_text, replacing
+from prism_marl.files import parse_json, read_text, replacing
 from prism_marl.monitor import Quiet
 
 NAME = "progress.json"
+SMALL = 2**16  # bytes; it is read twice a second for every experiment of a sweep
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class ProgressFile(Quiet):
             return
         self._last, self._text = now, text
         content = Progress(steps, self.total, rate, text, os.getpid(), time.time())
+        if not self.folder.is_dir():  # moved or deleted: it must not come into being again as a stump
+            return
         with contextlib.suppress(OSError), replacing(self.folder / NAME) as temporary:
             temporary.write_text(json.dumps(dataclasses.asdict(content)))
 
@@ -51,7 +54,7 @@ class ProgressFile(Quiet):
 def read_progress(folder: Path) -> Progress | None:
     """The progress of a run; None if there is no such file or it cannot be read."""
     try:
-        content = json.loads(read_text(folder / NAME, folder))
+        content = parse_json(read_text(folder / NAME, folder, SMALL))
         return Progress(**{name: kind(content[name]) for name, kind in KINDS.items()})
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

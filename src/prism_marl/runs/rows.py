@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from prism_marl.errors import UserError
+from prism_marl.files import HeldFolder
 
+ROW_FILES = ("eval", "train", "timing")
 BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
 
 
@@ -18,19 +20,33 @@ class Rows:
     """An append-only file of JSON lines with its size and checksum. With these a resumed run detects lost rows, and
     removes rows that are newer than its checkpoint."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, inside: HeldFolder | None = None):
+        self.path, self.inside = path, inside
         self._size, self._hash = 0, hashlib.blake2b(digest_size=16)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write rows and sync them to the disk."""
+        """Write rows and sync them to the disk. The folder is looked at when the file is open: from then on, what
+        happens to the folder's name does not matter."""
         text = "".join(json.dumps({k: _finite(v) for k, v in row.items()}) + "\n" for row in rows).encode()
+        if self.inside is not None:
+            self.inside.check()
         with self._explained(), self.path.open("ab") as file:
+            if self.inside is not None:
+                self.inside.check()
+            self._refuse_changes(os.fstat(file.fileno()).st_size)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         self._size += len(text)
         self._hash.update(text)
+
+    def _refuse_changes(self, size: int) -> None:
+        if size != self._size:
+            raise UserError(
+                f"{self.path} has {size:,} bytes, but {self._size:,} were written: somebody else has changed it while "
+                "this run was training; restore it, or choose another --out",
+                code=1,
+            )
 
     def seal(self) -> list[Any]:
         """Size and checksum of the rows up to now, which a checkpoint stores."""
@@ -71,3 +87,15 @@ class Rows:
 def _finite(value: Any) -> Any:
     """None, which is null in JSON, for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
+    """The next evaluation and the seals of the row files; a checkpoint of a stranger may note anything."""
+    try:
+        evaluation, seals = notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+        sizes = [evaluation, *(size for size, digest in seals.values() if isinstance(digest, str))]
+    except (TypeError, KeyError, ValueError):
+        sizes = []
+    if len(sizes) <= len(ROW_FILES) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise UserError("it does not note where it was written", code=1)
+    return notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}

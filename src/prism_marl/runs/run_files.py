@@ -4,8 +4,7 @@ Every reader returns what it can read, and appends a sentence to ``notes`` for w
 """
 
 import json
-import tarfile
-import zlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +16,21 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from prism_marl.files import LARGEST_ROWS, LARGEST_TEXT, StrangeFileError, check_plain, number, read_text
+from prism_marl.files import LARGEST_ROWS, LARGEST_TEXT, StrangeFileError, check_plain, number, parse_json, read_text
+from prism_marl.runs.archive import read_members
 from prism_marl.scene import Scene, read_scene
 
 FloatArray = NDArray[np.float64]
 
 REPLAY_FRAMES = 201  # most frames of a replay: all of an episode of 200 steps
 REPLAY_SHAPES = 20_000  # most shapes in all its frames, about 1 MB of a page: swimmers have hundreds of rods
+
+LARGEST_REPLAY = 2**24  # bytes of a file; ours have at most 6 MB
+LARGEST_FRAME = 2**25  # bytes of the spectra at one evaluation
+LARGEST_SPECTRA = 2**26  # bytes of those that are read together; a page shows 2 MB
+MOST_LAYERS = 64  # with a spectrum
+MOST_PAIRS = 2**29  # seeds x pairs of identities x directions, which are compared: a thousand agents are a fifth of it
+MOST_FOOTPRINTS = 64  # rows
 
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
 
@@ -81,10 +88,10 @@ def worth_keeping(frames: Sequence[Scene]) -> list[Scene]:
     return [frames[index] for index in evenly_spaced(len(frames), limit)]
 
 
-def read_json(path: Path, root: Path, notes: list[str]) -> Any:
+def read_json(path: Path, root: Path, notes: list[str], limit: int = LARGEST_TEXT) -> Any:
     """The content of a file of the run folder ``root``; None if it cannot be read."""
     try:
-        return json.loads(read_text(path, root))
+        return parse_json(read_text(path, root, limit))
     except FileNotFoundError:
         notes.append(f"{path.name} is missing.")
     except StrangeFileError as error:
@@ -121,31 +128,27 @@ def _spectra_files(folder: Path, limit: int, notes: list[str]) -> list[tuple[str
     files = [(path.stem, partial(_plain_bytes, path, folder.parent)) for path in sorted(folder.glob("*.safetensors"))]
     archive = folder.with_name(f"{folder.name}.tar.gz")
     if not files and archive.is_file():
-        files = _archived_files(archive, notes)
+        return _some(_archived_files(archive, notes), limit)
+    sizes = [path.stat().st_size for path in folder.glob("*.safetensors") if path.is_file()]
+    return _some(files, min(limit, max(2, LARGEST_SPECTRA // max([*sizes, 1]))))
+
+
+def _some(files: list[Any], limit: int) -> list[Any]:
     return [files[index] for index in evenly_spaced(len(files), limit)] if files else []
 
 
 def _plain_bytes(path: Path, root: Path) -> bytes:
-    return check_plain(path, root, LARGEST_TEXT).read_bytes()
+    return check_plain(path, root, LARGEST_FRAME).read_bytes()
 
 
 def _archived_files(archive: Path, notes: list[str]) -> list[tuple[str, Callable[[], bytes]]]:
     """The same from an archive, whose members are read into memory and never unpacked to the disk."""
-    held: dict[PurePosixPath, bytes] = {}
-    allowed = LARGEST_ROWS
     try:
-        with tarfile.open(check_plain(archive, archive.parent, LARGEST_ROWS)) as tar:
-            for member in tar:
-                allowed -= member.size
-                if allowed < 0:  # checked before reading: a small archive can claim to hold terabytes
-                    raise StrangeFileError("holds too much")
-                if member.isfile() and (opened := tar.extractfile(member)):
-                    held[PurePosixPath(member.name)] = opened.read()
-    except (*UNREADABLE, EOFError, tarfile.TarError, zlib.error):
+        held = read_members(check_plain(archive, archive.parent, LARGEST_ROWS), ".safetensors")
+    except UNREADABLE:
         notes.append(f"{archive.name} cannot be read and was left out.")
         return []
-    found = sorted(name for name in held if name.suffix == ".safetensors")
-    return [(name.stem, partial(held.__getitem__, name)) for name in found]
+    return [(PurePosixPath(name).stem, partial(held.__getitem__, name)) for name in sorted(held, key=PurePosixPath)]
 
 
 def _parse_spectra(stem: str, data: bytes, seed_steps: Sequence[FloatArray]) -> tuple[float, dict[str, tuple]]:
@@ -161,11 +164,18 @@ def _parse_spectra(stem: str, data: bytes, seed_steps: Sequence[FloatArray]) -> 
         spectrum, mask = tensors[key], tensors[f"{name}.mask"].astype(bool)
         if spectrum.ndim != 3 or spectrum.shape != mask.shape or spectrum.size == 0:
             raise ValueError("a spectrum is [seeds, identities, directions]")
+        if spectrum.size * spectrum.shape[1] > MOST_PAIRS:
+            raise ValueError("no team is so large")
         always = int(np.logical_and.accumulate(mask.all(axis=(0, 1))).sum())
         common = min(max(int(metadata.get(f"common.{name}", always)), 0), mask.shape[-1])
+        if len(layers) == MOST_LAYERS:
+            raise ValueError("no network has so many layers")
         layers[name] = (np.nan_to_num(spectrum.astype(np.float32)), mask, common)
     if "steps" in metadata:
-        return float(np.mean(json.loads(metadata["steps"]))), layers
+        step = float(np.mean(parse_json(metadata["steps"])))
+        if not math.isfinite(step):
+            raise ValueError("a step is a number")
+        return step, layers
     index = int(stem)
     seen = [steps[index] for steps in seed_steps if index < steps.size]
     return float(np.mean(seen)) if seen else float(index), layers
@@ -184,23 +194,23 @@ def load_replays(folder: Path, notes: list[str], limit: int = 4) -> tuple[tuple[
     for index, path in enumerate(paths):
         if len(replays) == limit:
             return tuple(replays), len(paths) - index
-        raw = read_json(path, folder.parent, notes)
+        raw = read_json(path, folder.parent, notes, LARGEST_REPLAY)
         try:
-            frames = tuple(read_scene(frame) for frame in raw["frames"])
+            frames = tuple(worth_keeping([read_scene(frame) for frame in raw["frames"]]))
         except UNREADABLE:
             notes.append(f"The replay {path.name} cannot be drawn and was left out.")
             continue
         if frames:
-            replays.append(Replay(str(raw.get("title", path.stem)), number(raw.get("return")), frames))
+            replays.append(Replay(str(raw.get("title", path.stem))[:300], number(raw.get("return")), frames))
     return tuple(replays), 0
 
 
 def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
     raw = read_json(path, path.parent, notes)
     rows = []
-    for row in raw if isinstance(raw, list) else ():
+    for row in raw[:MOST_FOOTPRINTS] if isinstance(raw, list) else ():
         if isinstance(row, dict) and number(row.get("parameters")) > 0:
             sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
-            method = str(row.get("method", "unknown"))
-            rows.append(FootprintRow(method, str(row.get("label", method)), *sizes))
+            method = str(row.get("method", "unknown"))[:100]
+            rows.append(FootprintRow(method, str(row.get("label", method))[:100], *sizes))
     return tuple(rows)

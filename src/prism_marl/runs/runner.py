@@ -19,17 +19,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from prism_marl.collect.base import LOST
 from prism_marl.errors import UserError
 from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
+from prism_marl.files import HeldFolder
 from prism_marl.monitor import Monitor, Quiet
-from prism_marl.runs import checkpoint
-from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay
+from prism_marl.runs import checkpoint, history
+from prism_marl.runs.folder import (
+    locked,
+    machine_facts,
+    owner,
+    refuse_lost_checkpoints,
+    write_config,
+    write_replay,
+)
 from prism_marl.runs.machine import free_bytes, full_memory_explained
 from prism_marl.runs.masks import Layers
-from prism_marl.runs.rows import Rows
+from prism_marl.runs.rows import ROW_FILES, Rows, noted
 from prism_marl.runs.signals import Stop, stop_signals
 from prism_marl.runs.spectra import SpectraRecorder
+from prism_marl.runs.timing import Stopwatch
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
@@ -39,24 +49,37 @@ from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
-ROW_FILES = ("eval", "train", "timing")
 
 
-def run(experiment: Experiment, folder: Path, monitor: Monitor | None = None, cache: Path | None = None) -> Path:
+def run(
+    experiment: Experiment,
+    folder: Path,
+    monitor: Monitor | None = None,
+    cache: Path | None = None,
+    *,
+    strict: bool = False,
+    patience: float = 0.0,
+) -> Path:
     """Train an experiment in a folder, from its last checkpoint if there is one. Returns the folder. ``cache`` is where
-    lowered programs are kept for the next start."""
+    lowered programs are kept for the next start. With ``strict`` a run does not go on where its numbers could change.
+    ``patience`` is how many seconds to wait for a process that still saves in the folder."""
     experiment.validate()
     check_user_code(experiment)
     trainer = make_trainer(experiment)
     template = _check_memory(trainer)
-    with contextlib.closing(trainer), locked(folder), stop_signals() as stop, full_memory_explained():
-        write_config(experiment, folder)
+    with (
+        contextlib.closing(trainer),
+        locked(folder, patience) as held,
+        stop_signals() as stop,
+        full_memory_explained(),
+    ):
+        write_config(experiment, folder, held)
         checkpoint.remove_leftovers(folder)
-        with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder))) as writer:
+        with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder), held)) as writer:
             monitor = monitor or Quiet()
             spread, kept = seed_shardings(trainer, template, monitor), open_export_cache(cache, trainer)
             programs = Programs(trainer, monitor, template, spread, kept)
-            _Session(trainer, folder, monitor, stop, writer, template, programs).run()
+            _Session(trainer, folder, monitor, stop, writer, template, programs, held, strict).run()
     return folder
 
 
@@ -69,14 +92,16 @@ class _Session:
     writer: checkpoint.Writer
     template: TrainState  # shapes only
     programs: Programs
+    held: HeldFolder
+    strict: bool = False  # refuse to go on where numbers could change
     evaluation: int = 0  # number of the next evaluation
     rate: float = 0.0  # steps/s of the latest piece
     learning: bool = False  # what that piece was: collecting alone can be a hundred times as fast
-    dropped: int = 0  # episodes that the timing rows so far have told of
     shown: str = ""
 
     def __post_init__(self) -> None:
-        self.rows = {name: Rows(self.folder / f"{name}.jsonl") for name in ROW_FILES}
+        self.rows = {name: Rows(self.folder / f"{name}.jsonl", self.held) for name in ROW_FILES}
+        self.watch = Stopwatch(lambda: self.programs.seconds, self.trainer.dropped)
 
     def run(self) -> None:
         self.monitor.progress(0, 0.0, "")
@@ -85,6 +110,8 @@ class _Session:
         settings = self.trainer.experiment.run
         total, every = settings.steps, settings.eval_every
         last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
+        if self._finished:
+            return
         while self.evaluation <= last:
             before = self.trainer.warmup if self.evaluation else 0  # steps on top of the budget
             state = self._reach(state, before + min(total, self.evaluation * every))
@@ -98,13 +125,13 @@ class _Session:
         if lost := self.trainer.dropped():
             self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
         self.writer.wait()
-        checkpoint.write_atomically(self.folder / "done", b"")
+        checkpoint.write_atomically(self.folder / "done", b"", self.held)
 
     def _reach(self, state: TrainState, goal: int) -> TrainState:
         """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
         sharing, warmup = self.trainer.experiment.sharing, self.trainer.warmup
         total = warmup + self.trainer.experiment.run.steps
-        started, before, spent = time.perf_counter(), self._steps(state), self.programs.seconds
+        self.watch.start(int(self._steps(state).sum()))
         while True:
             now, pretraining = self._steps(state).min(), min(warmup + sharing.pretraining_steps(), total)
             if now >= pretraining and not int(state.prepared):
@@ -119,10 +146,9 @@ class _Session:
             learning = bool(int(state.prepared))
             stops = [goal, due] if learning else [goal, pretraining]
             state = self._piece(state, min(stop for stop in stops if stop > now), learn=learning)
-        steps = int((self._steps(state) - before).sum())
-        if steps:
-            seconds = time.perf_counter() - started - (self.programs.seconds - spent)
-            self.rows["timing"].append([self._timing(steps, seconds)])
+        self.watch.measure(int(self._steps(state).sum()))
+        if row := self.watch.row(self.evaluation):
+            self.rows["timing"].append(row)
         return state
 
     def _piece(self, state: TrainState, goal: int, *, learn: bool) -> TrainState:
@@ -137,6 +163,7 @@ class _Session:
         self.monitor.progress(int(after.min()), self.rate, self.shown)
         self._refuse_nonsense(first_fault(jax.device_get(state.seeds.log.faults)))
         if self.stop.asked:
+            self.watch.measure(int(after.sum()))
             self._save(state)
             self.writer.wait()
             raise UserError(f"stopped at step {int(after.min())}; the same command continues from there", code=130)
@@ -148,8 +175,9 @@ class _Session:
         updates = int(state.clock.summed)
         steps = self._steps(state)
         means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
-        broken = np.flatnonzero(~np.isfinite(values["return"]))
-        if broken.size and not self.trainer.dropped():  # all episodes of a seed may have been lost with their games
+        lost = values.pop(LOST, 0)
+        broken = np.flatnonzero(~np.isfinite(values["return"]) & (lost < self.trainer.experiment.run.eval_episodes))
+        if broken.size:  # a seed whose games all died has no return, and that is another matter
             seed = int(broken[0])
             self._refuse_nonsense(Fault(seed, int(steps[seed]), ["return of an evaluation"], broken.size))
         first = self.trainer.experiment.run.seed
@@ -183,7 +211,7 @@ class _Session:
     @cached_property
     def _recorder(self) -> SpectraRecorder:
         agent = self.trainer.learner.agent(self.template.seeds.state)
-        return SpectraRecorder(self.folder, agent, self.trainer.experiment.run.evaluations)
+        return SpectraRecorder(self.folder, agent, self.trainer.experiment.run.evaluations, self.held)
 
     def _spectra(self, state: TrainState) -> Layers:
         """Masked singular values and masks of every layer that has them."""
@@ -196,7 +224,13 @@ class _Session:
         scenes, total = max(episodes, key=lambda episode: (round(episode[1], 3), len(episode[0])))
         if scenes:
             first = self.trainer.experiment.run.seed
-            write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes)
+            write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes, self.held)
+
+    @property
+    def _finished(self) -> bool:
+        """Whether nothing is left to compute: such a run stays as it is."""
+        evaluations = self.trainer.experiment.run.evaluations
+        return self.evaluation >= evaluations and (self.folder / "done").exists()
 
     def _restore(self) -> TrainState:
         found = checkpoint.load_newest(self.folder / "checkpoints", self.template, self.writer.owner, self._lost_rows)
@@ -204,14 +238,20 @@ class _Session:
             refuse_lost_checkpoints(self.folder)
             for rows in self.rows.values():
                 rows.cut(0)
+            history.begin(self.folder, machine_facts(self.trainer.experiment), self.held)
             return self.programs.put(self.programs.init())
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
-        self.evaluation, seals = _noted(notes)
+        self.evaluation, seals = noted(notes)
+        self.watch.restore(notes.get("stretch"))
+        reached = int(self._steps(state).min())
+        if not self._finished:
+            facts = machine_facts(self.trainer.experiment)
+            if said := history.resume(self.folder, reached, facts, self.held, strict=self.strict):
+                self.monitor.note(said)
         for name, rows in self.rows.items():
             rows.cut(seals[name][0])
-        reached = int(self._steps(state).min())
         self.monitor.note(f"continuing from step {reached:,}")
         self.monitor.progress(reached, 0.0, "")
         return self.programs.put(state)
@@ -222,11 +262,12 @@ class _Session:
         self._refuse_nonsense(broken_weights(tensors))
         number = 1000 * int(state.clock.iteration) + min(self.evaluation, 999)
         seals = {name: rows.seal() for name, rows in self.rows.items()}
-        self.writer.save(number, tensors, {"evaluation": self.evaluation, "rows": seals})
+        notes = {"evaluation": self.evaluation, "rows": seals, "stretch": self.watch.note()}
+        self.writer.save(number, tensors, notes)
 
     def _lost_rows(self, notes: dict[str, Any]) -> str | None:
         try:
-            _, seals = _noted(notes)
+            _, seals = noted(notes)
         except UserError as error:
             return str(error)
         complaints = [rows.complaint(seals[name]) for name, rows in self.rows.items()]
@@ -234,17 +275,6 @@ class _Session:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return jax.block_until_ready(self.programs.get(name, *arguments)(*arguments))  # failures show up here
-
-    def _timing(self, steps: int, seconds: float) -> dict[str, Any]:
-        lost, before = self.trainer.dropped(), self.dropped
-        self.dropped = lost or 0
-        return {
-            "evaluation": self.evaluation,
-            "steps": steps,
-            "seconds": round(seconds, 3),
-            "steps_per_second": round(steps / max(seconds, 1e-9), 1),
-            "compile_seconds": round(self.programs.seconds, 2),
-        } | ({} if lost is None else {"dropped": lost - before})
 
     @staticmethod
     def _steps(state: TrainState) -> np.ndarray:
@@ -254,18 +284,6 @@ class _Session:
 def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
     """One seed's numbers, in as many digits as float32 holds."""
     return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
-
-
-def _noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
-    """The next evaluation and the seals of the row files; a checkpoint of a stranger may note anything."""
-    try:
-        evaluation, seals = notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
-        sizes = [evaluation, *(size for size, digest in seals.values() if isinstance(digest, str))]
-    except (TypeError, KeyError, ValueError):
-        sizes = []
-    if len(sizes) <= len(ROW_FILES) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise UserError("it does not note where it was written", code=1)
-    return notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
 
 
 def _check_memory(trainer: Trainer) -> TrainState:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from prism_marl.files import HeldFolder
 from prism_marl.runs.folder import write_spectra
 from prism_marl.runs.masks import Layers, first_spectra, shares_by_start
 from prism_marl.sharing import role_layers
@@ -17,8 +18,8 @@ MOST = 1_000  # files, evenly spaced over a run, and the last; a page shows sixt
 class SpectraRecorder:
     """The spectra of one run; ``agent`` is its network, or the shapes of it."""
 
-    def __init__(self, folder: Path, agent: Any, evaluations: int):
-        self.folder, self.evaluations = folder, evaluations
+    def __init__(self, folder: Path, agent: Any, evaluations: int, inside: HeldFolder | None = None):
+        self.folder, self.evaluations, self.inside = folder, evaluations, inside
         layers: dict[str, Any] = role_layers(agent)
         # How many directions of each layer are on for everybody.
         self.common = {name: one.s.shape[-1] - one.masked for name, one in layers.items() if hasattr(one, "masked")}
@@ -39,4 +40,5 @@ class SpectraRecorder:
         if evaluation % math.ceil(self.evaluations / MOST) and evaluation != self.evaluations - 1:
             return
         if layers:
-            write_spectra(self.folder, evaluation, steps, layers, {name: self.common.get(name, 0) for name in layers})
+            common = {name: self.common.get(name, 0) for name in layers}
+            write_spectra(self.folder, evaluation, steps, layers, common, self.inside)

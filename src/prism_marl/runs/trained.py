@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import equinox as eqx
+
 from prism_marl.errors import UserError
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import load_experiment, owner
@@ -21,7 +23,9 @@ def load_trained(folder: Path, episodes: int | None = None) -> tuple[Trainer, Tr
     experiment.validate()
     trainer = make_trainer(experiment)
     try:
-        restored = checkpoint.load_newest(folder / "checkpoints", trainer.shapes(), owner(folder))
+        # Nothing is learned here, so the replay, which is most of a checkpoint, is not loaded.
+        template = eqx.tree_at(lambda state: state.seeds.buffer, trainer.shapes(), ())
+        restored = checkpoint.load_newest(folder / "checkpoints", template, owner(folder), without="seeds.buffer.")
         if restored is None:
             raise UserError(f"{folder} has no checkpoint yet; let `prism-marl train` reach its first evaluation")
     except BaseException:

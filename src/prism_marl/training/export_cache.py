@@ -18,13 +18,11 @@ import jax
 from jax import export
 
 import prism_marl
+from prism_marl.cache import Cache, cache_limit
 from prism_marl.collect.compiled import CompiledCollector
-from prism_marl.errors import UserError
 from prism_marl.experiment import plugins
-from prism_marl.files import check_plain, write_atomically
 from prism_marl.training.trainer import Trainer
 
-SEAL = hashlib.sha256().digest_size  # bytes before the program itself
 TRACING = ("jax", "jaxlib", "equinox", "optax", "numpy")  # packages whose code is part of what is traced
 FOREIGN = ("prism_marl.envs.python.", "prism_marl.envs.jaxmarl")  # ours, but what they play is not
 
@@ -33,7 +31,7 @@ FOREIGN = ("prism_marl.envs.python.", "prism_marl.envs.jaxmarl")  # ours, but wh
 class ExportCache:
     """The kept programs of one experiment."""
 
-    folder: Path
+    cache: Cache
     origin: str  # digest of all that decides what tracing gives, but for shapes
 
     def program(
@@ -69,23 +67,16 @@ class ExportCache:
         found = self._read(key)
         if found is None:
             found = export.export(jax.jit(flat))(*shapes)
-            self._write(key, bytes(found.serialize()))
+            self.cache.write(key, bytes(found.serialize()))
         return found
 
     def _read(self, key: str) -> export.Exported | None:
-        """None where there is no such file, or one that is damaged or was written for something else."""
+        """None where there is no such file, or one that JAX cannot read."""
+        program = self.cache.read(key)
         try:
-            content = check_plain(self.folder / key, self.folder).read_bytes()
-            seal, program = content[:SEAL], content[SEAL:]
-            return export.deserialize(bytearray(program)) if seal == _seal(key, program) else None
+            return None if program is None else export.deserialize(bytearray(program))
         except Exception:  # the file is then made anew
             return None
-
-    def _write(self, key: str, program: bytes) -> None:
-        try:
-            write_atomically(self.folder / key, _seal(key, program) + program)
-        except UserError:
-            return  # a folder that cannot be written costs the next start its time, no more
 
 
 def open_export_cache(cache: Path | None, trainer: Trainer) -> ExportCache | None:
@@ -95,7 +86,9 @@ def open_export_cache(cache: Path | None, trainer: Trainer) -> ExportCache | Non
     known = all(module.startswith("prism_marl.") and not module.startswith(FOREIGN) for module in modules)
     if cache is None or not known or plugins.any_loaded():
         return None
-    return ExportCache(cache / "lowered", _origin([trainer.experiment.to_json(), *map(repr, parts)]))
+    return ExportCache(
+        Cache(cache / "lowered", cache_limit()), _origin([trainer.experiment.to_json(), *map(repr, parts)])
+    )
 
 
 def _parts(trainer: Trainer) -> list[Any]:
@@ -133,8 +126,3 @@ def _named(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _digest(words: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
-
-
-def _seal(key: str, program: bytes) -> bytes:
-    """Tells damage, and a file that bears another's name."""
-    return hashlib.sha256(key.encode() + program).digest()

@@ -1,13 +1,15 @@
 """Any module with a PettingZoo ``parallel_env``, also the user's own: ``pettingzoo/<module>[?name=value&...]``.
 
 Agents keep their index for a whole episode, in the order of ``possible_agents``. An agent that has ended observes zeros
-and may only choose action 0, which is not passed to the environment. Shorter observations are padded with zeros,
-smaller action sets with actions that are never legal, shorter action vectors with numbers that are ignored.
+and may only choose action 0, which is not passed to the environment. Agents with smaller spaces get zeros behind their
+observations, actions that are never legal, and numbers in their action vectors that are ignored. What an environment
+returns has to be what its spaces say; otherwise the run ends with a sentence that names the agent and the step.
 """
 
 import importlib
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 from prism_marl.envs.base import require
 from prism_marl.envs.python.actions import read_actions
 from prism_marl.envs.python.base import observation, outcome
+from prism_marl.envs.python.spaces import MisfitError, flatten, real, shaped, whole
 from prism_marl.envs.settings import read_settings, with_setting
 from prism_marl.errors import UserError
 from prism_marl.scene import Scene
@@ -35,9 +38,12 @@ class PettingZoo:
         self.agents: list[Any] = list(getattr(env, "possible_agents", None) or ())
         if not self.agents:
             raise UserError(f"task: '{name}' names no agents; give its environment a list 'possible_agents'")
+        self._names = frozenset(self.agents)
         self._observed = {agent: self._observation_space(name, agent) for agent in self.agents}
         self._actions = read_actions(name, self.agents, env, self._spaces)
         self._sizes = self._actions.sizes
+        several, places = self._actions.kind == "discrete", np.arange(max(self._sizes))
+        self._all = [places < (size if several else places.size) for size in self._sizes]  # without a mask
         self._living: list[Any] = []
         self._clock = 0
         self.env.reset(seed=0)
@@ -61,6 +67,7 @@ class PettingZoo:
     def reset(self, seed: int) -> Observation:
         observed, infos = self.env.reset(seed=seed)
         self._clock, self._living = 0, list(self.env.agents)
+        self._known("a turn", self._living)
         return self._observation(observed, infos, set(self._living))
 
     def step(self, action: np.ndarray) -> Step:
@@ -71,15 +78,19 @@ class PettingZoo:
             if agent in self._living
         }
         observed, rewards, ends, cuts, infos = self.env.step(chosen)
+        self._known("an end", ends)
+        self._known("an end", cuts)
+        self._known("a turn", self.env.agents)
         cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
         self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
         terminated = not self._living and not cut  # if the last agents were truncated, so is the episode
         truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
         obs = self._observation(observed, infos, {*self._living, *cut})
+        given = self._rewards(rewards)
         each = None
         if self.spec.reward == "agent":
-            each = np.array([rewards.get(agent, 0.0) for agent in self.agents])
-        total = float(sum(rewards.values()))
+            each = np.array([given.get(agent, 0.0) for agent in self.agents])
+        total = float(sum(given.values()))
         return outcome(obs, total, terminated=terminated, truncated=truncated, agent_reward=each)
 
     def scene(self) -> Scene | None:
@@ -93,32 +104,68 @@ class PettingZoo:
     def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], active: set[Any]) -> Observation:
         local = np.zeros((self.spec.agents, self.spec.observation), np.float32)
         avail = np.zeros((self.spec.agents, self.spec.actions), bool)
+        self._known("an observation", observed)
         for index, agent in enumerate(self.agents):
-            if agent not in active or agent not in observed:
+            if agent not in active:
                 avail[index, : 1 if self.spec.kind == "discrete" else 0] = True  # continuous: no number counts
                 continue
+            if agent not in observed:
+                raise self._wrong(agent, "no observation", "return one for every agent that goes on")
             seen, mask = observed[agent], infos.get(agent, {}).get(MASK)
             if isinstance(seen, dict) and MASK in seen:
                 mask = seen[MASK]
                 seen = seen[INSIDE] if set(seen) == {MASK, INSIDE} else {k: v for k, v in seen.items() if k != MASK}
-            flat = np.asarray(self._spaces.flatten(self._observed[agent], seen), np.float32)
+            try:
+                flat = flatten(self._spaces, self._observed[agent], seen)
+            except MisfitError as error:
+                raise self._wrong(agent, f"an observation that {error}", "return what observation_space says") from None
             local[index, : flat.size] = flat
-            if self.spec.kind == "continuous":
-                avail[index] = True
-            else:
-                avail[index, : self._sizes[index]] = True if mask is None else np.asarray(mask, bool)
-            if self.spec.kind == "discrete" and not avail[index].any():
-                raise UserError(
-                    f"task: '{self.spec.name}' gives agent '{agent}' no legal action at step {self._clock}; "
-                    "let its action_mask allow one",
-                    code=1,
-                )
+            avail[index] = self._all[index] if mask is None else self._legal(index, agent, mask)
         return observation(local, avail, None if self.spec.state_is_joint else self._checked_state())
+
+    def _legal(self, index: int, agent: Any, mask: Any) -> np.ndarray:
+        """Which actions the agent may take."""
+        if self.spec.kind == "continuous":
+            return self._all[index]
+        legal = np.zeros(self.spec.actions, bool)
+        try:
+            legal[: self._sizes[index]] = shaped(whole(mask, 0, 1), (self._sizes[index],)).astype(bool)
+        except MisfitError as error:
+            raise self._wrong(agent, f"an action_mask that {error}", "give 0 or 1 for each of its actions") from None
+        if not legal.any():
+            raise self._wrong(agent, "no legal action", "let its action_mask allow one")
+        return legal
+
+    def _rewards(self, rewards: dict[Any, Any]) -> dict[Any, float]:
+        """One number for each agent that gets one."""
+        self._known("a reward", rewards)
+        given: dict[Any, float] = {}
+        for agent, reward in rewards.items():
+            try:
+                plain = type(reward) is float
+                given[agent] = reward if plain else float(shaped(real(reward).reshape(-1), (1,))[0])
+            except MisfitError as error:
+                raise self._wrong(agent, f"a reward that {error}", "return one number for each agent") from None
+        return given
+
+    def _known(self, what: str, given: Iterable[Any]) -> None:
+        """Raise if something is given to an agent that does not exist: it would be left out, or go to the others."""
+        if self._names.issuperset(given):
+            return
+        for agent in given:
+            if agent not in self._names:
+                raise self._wrong(agent, what, f"only {', '.join(map(str, self.agents[:9]))} are in possible_agents")
+
+    def _wrong(self, agent: Any, what: str, remedy: str) -> UserError:
+        return UserError(
+            f"task: '{self.spec.name}' gives agent '{agent}' {what} at step {self._clock}; {remedy}", code=1
+        )
 
     def _state(self) -> np.ndarray | None:
         """The environment's own state; None if it has none."""
         try:
-            return np.asarray(self.env.state(), np.float32).reshape(-1)
+            with np.errstate(over="ignore"):  # what becomes infinite is noticed as such
+                return real(self.env.state()).astype(np.float32).reshape(-1)
         except Exception:  # missing or broken; wrappers raise different exceptions
             return None
 

@@ -15,6 +15,8 @@ from prism_marl.errors import UserError
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
+ACCEPTED = {"f": "fiub", "b": "biu", "i": "iu"}  # kinds of numpy types that may be given where one of ours is held
+
 
 class Games:
     """Environments by number, built when they are first asked for. Rows that never play at the same time share them."""
@@ -130,8 +132,20 @@ class PythonRows:
         return step
 
     def _see(self, row: int, obs: Observation) -> None:
-        for held, new in zip(self._seen, obs, strict=True):
-            held[row] = new
+        for name, held, new in zip(Observation._fields, self._seen, obs, strict=True):
+            into = held[row]
+            if type(new) is np.ndarray and new.dtype == into.dtype and new.shape == into.shape:
+                into[...] = new
+                continue
+            found = np.asarray(new)
+            # Numpy would repeat an array that is too short, and a cast hides what it cannot keep.
+            if found.shape != into.shape or found.dtype.kind not in ACCEPTED[into.dtype.kind]:
+                raise UserError(
+                    f"task: '{self.spec.name}' gives {name} of type {found.dtype} and shape {list(found.shape)} at "
+                    f"step {self._clock[row]}, not {into.dtype} {list(into.shape)}; return what its spec says",
+                    code=1,
+                )
+            into[...] = found
 
     def _together(self, steps: dict[int, Step | None]) -> Step:
         """The steps of all rows; one that never began has ended without anything."""

@@ -15,6 +15,7 @@ from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.plugins import load_file
 
 State = Literal["running", "waiting", "finished", "failed"]
+LEAVING = 60.0  # seconds for the worker of a sweep that was killed: it still saves, and then lets go of the folder
 LOG = "log.txt"  # in the run folder: the output of a worker, and the traceback of an unexpected error
 
 
@@ -83,7 +84,7 @@ def do_job(text: str) -> str:
         cache = configure_jax()
         progress = ProgressFile(job.folder, job.experiment.run.steps)
         with tracked(progress, job.sinks, job.experiment, job.folder) as monitor:
-            run(job.experiment, job.folder, monitor, cache)
+            run(job.experiment, job.folder, monitor, cache, patience=LEAVING)
         return ""
     except UserError as error:
         if error.code == 130:
