@@ -32,7 +32,7 @@ class Net:
 class Run:
     """How long, how often, how many."""
 
-    steps: int = 3_000_000  # environment steps for each seed
+    steps: int = 3_000_000  # environment steps for each seed, random ones before learning included
     seeds: int = 1  # independent runs, trained side by side in one program
     seed: int = 0  # the first of them; the others follow
     envs: int = 1  # episodes collected side by side; the ratio of updates to episodes stays
@@ -43,6 +43,9 @@ class Run:
     )
     save_every: int = 1  # evaluations for each checkpoint; there is always one at the end and at Ctrl-C
     patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
+    extended_from: tuple[int, ...] = field(  # budgets with which the run had ended before it was extended
+        default=(), metadata={"since": 2, "recorded": True}
+    )
 
     @property
     def evaluations(self) -> int:
@@ -89,6 +92,12 @@ class Experiment:
                 raise UserError(f"{path}: {value} is too large; training counts in 32 bits")
         self.sharing.validate()
         self.learner.validate(spec, self.run.envs)
+        random = 0 if getattr(self.learner, "warmup_on_top", False) else getattr(self.learner, "warmup", 0)
+        if random >= self.run.steps:
+            raise UserError(
+                f"learner.warmup: {random:,} random steps leave nothing of run.steps ({self.run.steps:,}) to learn in; "
+                f"lower it or raise run.steps above {random:,}"
+            )
         identities = self.sharing.identities(spec.agents, spec.roles)
         if self.sharing.by_role() and identities < 2:
             raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")

@@ -1,5 +1,7 @@
 """The recurrent agent of QMIX: fc1, GRU, fc2, fc3, fc4 ("1R3" in the reference implementation)."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from prism_marl.sharing.base import Identity, RoleLinear, Sharing, private
 class RecurrentAgent(eqx.Module):
     """Action values from a stream of observations."""
 
+    chain: ClassVar[tuple[str, ...]] = ("fc1", "relu", "gru", "fc2", "relu", "fc3", "relu", "fc4")  # for export
     fc1: RoleLinear
     gru: RoleGRU
     fc2: RoleLinear

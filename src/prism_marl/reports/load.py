@@ -22,6 +22,7 @@ from prism_marl.runs.run_files import (
     Replay,
     Spectra,
     evenly_spaced,
+    load_deployment,
     load_footprint,
     load_replays,
     load_spectra,
@@ -65,6 +66,7 @@ class Run:
     replays: tuple[Replay, ...] = ()
     replays_unread: int = 0  # files beyond the limit that was asked for
     footprint: tuple[FootprintRow, ...] = ()
+    deployment: dict[str, float] = field(default_factory=dict)  # what the policy of one agent costs, if it is known
     notes: tuple[str, ...] = ()
 
 
@@ -116,8 +118,9 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
         replays=replays,
         replays_unread=unread,
         footprint=load_footprint(folder / "footprint.json", notes),
+        deployment=load_deployment(folder / "deployment.json", notes),
     )
-    notes.extend(_completeness(run))
+    notes.extend(completeness(run))
     return Run(**{**run.__dict__, "notes": tuple(notes)})
 
 
@@ -238,7 +241,7 @@ def _numbers(values: list[Any]) -> FloatArray:
     return np.array([number(value) for value in values])
 
 
-def _completeness(run: Run) -> list[str]:
+def completeness(run: Run) -> list[str]:
     """What a reader of the curves should know before trusting them."""
     if not run.evaluations:
         return ["There are no evaluations, so there is no learning curve."]

@@ -5,7 +5,6 @@ another checkpoint is detected just as a damaged one.
 """
 
 import contextlib
-import hashlib
 import json
 import operator
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import safetensors.numpy
 
 from prism_marl.errors import UserError
 from prism_marl.files import check_plain, write_atomically
+from prism_marl.sealed import digest
 from prism_marl.training.state import PartialArray
 
 FORMAT = "4"
@@ -59,23 +59,13 @@ class Writer:
 def save(folder: Path, number: int, tensors: dict[str, np.ndarray], notes: dict[str, Any], owner: str = "") -> Path:
     """Write checkpoint ``number`` of an owner and delete all but the newest ``KEEP``."""
     written = json.dumps({"number": number, "owner": owner, "notes": notes})
-    metadata = {"format": FORMAT, "digest": _digest(tensors, written), "content": written}
+    metadata = {"format": FORMAT, "digest": digest(tensors, written), "content": written}
     path = folder / f"{number:08d}.safetensors"
     write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata))
     for old in paths(folder)[KEEP:]:
         with contextlib.suppress(OSError):  # the new one is safe; an old one only takes space
             old.unlink(missing_ok=True)
     return path
-
-
-def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
-    """Safetensors whose bytes depend on the content alone; the library writes its metadata in a random order."""
-    content = bytearray(safetensors.numpy.save(tensors, metadata=metadata))
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["__metadata__"] = dict(sorted(metadata.items()))
-    content[8 : 8 + size] = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
-    return bytes(content)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -124,7 +114,7 @@ def load(path: Path, template: State, owner: str = "") -> tuple[State, dict[str,
             f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
         )
     written = metadata.get("content", "")
-    if metadata.get("digest") != _digest(tensors, written):
+    if metadata.get("digest") != digest(tensors, written):
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:
         number, found_owner, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
@@ -188,12 +178,3 @@ def _on_host(leaf: Any) -> np.ndarray:
 
 def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-def _digest(tensors: dict[str, np.ndarray], content: str) -> str:
-    digest = hashlib.blake2b(content.encode(), digest_size=16)
-    for name in sorted(tensors):
-        value = np.ascontiguousarray(tensors[name])
-        digest.update(f"{name}:{value.dtype}:{value.shape};".encode())
-        digest.update(value.reshape(-1).view(np.uint8).data if value.size else b"")
-    return digest.hexdigest()

@@ -24,6 +24,7 @@ from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint
+from prism_marl.runs.exporting import write_policies
 from prism_marl.runs.folder import locked, owner, refuse_lost_checkpoints, write_config, write_replay
 from prism_marl.runs.machine import free_bytes, full_memory_explained
 from prism_marl.runs.masks import Layers
@@ -86,7 +87,7 @@ class _Session:
         total, every = settings.steps, settings.eval_every
         last = math.ceil(total / every)  # evaluation 0 is before training, number k at k * every, the last at the end
         while self.evaluation <= last:
-            before = self.trainer.warmup if self.evaluation else 0  # steps on top of the budget
+            before = self.trainer.extra if self.evaluation else 0  # steps on top of the budget
             state = self._reach(state, before + min(total, self.evaluation * every))
             state = self._evaluate(state)
             done = self.evaluation - 1
@@ -95,6 +96,7 @@ class _Session:
             if done == 0:
                 self.writer.wait()  # so that later rows never stand in a folder without a checkpoint
         self._write_replay(state)
+        write_policies(self.trainer, state, self.folder, self._number(state))
         if lost := self.trainer.dropped():
             self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
         self.writer.wait()
@@ -103,7 +105,7 @@ class _Session:
     def _reach(self, state: TrainState, goal: int) -> TrainState:
         """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
         sharing, warmup = self.trainer.experiment.sharing, self.trainer.warmup
-        total = warmup + self.trainer.experiment.run.steps
+        total = self.trainer.extra + self.trainer.experiment.run.steps
         started, before, spent = time.perf_counter(), self._steps(state), self.programs.seconds
         while True:
             now, pretraining = self._steps(state).min(), min(warmup + sharing.pretraining_steps(), total)
@@ -220,9 +222,12 @@ class _Session:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
         tensors = checkpoint.flatten(packed(state))
         self._refuse_nonsense(broken_weights(tensors))
-        number = 1000 * int(state.clock.iteration) + min(self.evaluation, 999)
         seals = {name: rows.seal() for name, rows in self.rows.items()}
-        self.writer.save(number, tensors, {"evaluation": self.evaluation, "rows": seals})
+        self.writer.save(self._number(state), tensors, {"evaluation": self.evaluation, "rows": seals})
+
+    def _number(self, state: TrainState) -> int:
+        """Of the checkpoint of this state."""
+        return 1000 * int(state.clock.iteration) + min(self.evaluation, 999)
 
     def _lost_rows(self, notes: dict[str, Any]) -> str | None:
         try:

@@ -51,6 +51,9 @@ class FactoredLinear(RoleLinear):
     def dense(self) -> Float[Array, "m o i"]:
         return jnp.einsum("or,mr,ir->moi", self.U, self.spectra(), self.V)
 
+    def factors(self) -> tuple[Float[Array, "o r"], Float[Array, "m r"], Float[Array, "i r"]]:
+        return self.U, self.spectra(), self.V
+
     def dense_bias(self) -> Float[Array, "m o"]:
         return jnp.broadcast_to(self.bias, (self.identities, *self.bias.shape))
 

@@ -47,8 +47,13 @@ class Trainer:
 
     @property
     def warmup(self) -> int:
-        """Environment steps before training that do not count towards the budget."""
+        """Environment steps with random actions before learning."""
         return self.learner.collection.warmup
+
+    @property
+    def extra(self) -> int:
+        """Environment steps on top of the budget: that warm-up, where the learner counts it so."""
+        return self.warmup if self.learner.collection.warmup_on_top else 0
 
     def _numbers(self) -> Int[Array, " seeds"]:
         return seed_numbers(self.experiment.run.seed, self.experiment.run.seeds)
