@@ -42,7 +42,7 @@ def numpy_policy(path):
 
     def act(obs, memory, actions):
         hidden, last = memory[0, :, :hidden_size], memory[0, :, hidden_size:]
-        ids = np.eye(len(obs), dtype=np.float32) if contract["agent_id"] else np.zeros((len(obs), 0), np.float32)
+        ids = np.eye(len(obs), contract["ids"], dtype=np.float32)
         x = linear("fc1", np.concatenate([obs * contract["scale"], last, ids], axis=1))
         a, b = (np.split(linear(*pair), 3, axis=1) for pair in (("input", np.maximum(x, 0)), ("hidden", hidden)))
         reset, update = (1 / (1 + np.exp(-(a[gate] + b[gate]))) for gate in (0, 1))

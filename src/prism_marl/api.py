@@ -25,6 +25,7 @@ from prism_marl.runs.machine import full_memory_explained, jax_settings
 from prism_marl.runs.runner import run as run_experiment
 from prism_marl.runs.trackers import check_sinks, tracked
 from prism_marl.runs.trained import UNSEEN, load_trained
+from prism_marl.runs.warm_start import Freeze, begun_from, keep_networks
 from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 
@@ -73,6 +74,8 @@ def train(
     task: str | Experiment,
     *,
     out: Folder | None = None,
+    begin_from: "Folder | Run | None" = None,
+    freeze: Freeze = "nothing",
     progress: bool | Monitor = True,
     trackers: Iterable[str] = (),
     deterministic: bool = False,
@@ -84,6 +87,8 @@ def train(
     Args:
         task: a task name, with the settings of ``make_experiment`` as further arguments, or an ``Experiment``.
         out: the run folder; by default ``runs/TASK/METHOD-HASH``. It belongs to one experiment for good.
+        begin_from: a run whose agents' networks are the start, with the same method; new agents get fresh numbers.
+        freeze: ``"shared"``: only what belongs to single agents learns.
         progress: a progress bar on standard error, nothing, or a monitor of your own.
         trackers: ``"tensorboard"``, ``"wandb"``; they get a copy of all rows.
         deterministic: the same bits every time on a GPU too, at some cost in speed.
@@ -98,7 +103,19 @@ def train(
         chosen = task
     else:
         chosen = make_experiment(task, **settings)
-    folder = Path(out) if out is not None else chosen.folder(Path("runs"))
+    if begin_from is None:
+        if freeze != "nothing":
+            raise UserError(
+                "--freeze: only a run that begins with another run's networks has what can be frozen: --from"
+            )
+        folder = Path(out) if out is not None else chosen.folder(Path("runs"))
+    else:
+        source = begin_from.folder if isinstance(begin_from, Run) else Path(begin_from)
+        chosen.validate()
+        with jax_settings(deterministic=deterministic, tf32=tf32):
+            chosen, networks = begun_from(source, chosen, freeze)
+        folder = Path(out) if out is not None else chosen.folder(Path("runs"))
+        keep_networks(networks, folder)
     return _train(chosen, folder, progress, trackers, deterministic=deterministic, tf32=tf32)
 
 

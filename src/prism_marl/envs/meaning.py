@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from prism_marl.envs.lbf import make_lbf
+from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
 from prism_marl.envs.skirmish import make_skirmish
@@ -19,7 +19,7 @@ class Meaning:
 
 def lbf_meaning(variant: str) -> Meaning:
     """Foraging."""
-    found = make_lbf(variant).fields()
+    found = make_foraging(variant).fields()
     moves = ("stay", "north", "south", "west", "east", "load")
     return Meaning(tuple(field.name for field in found), tuple(field.meaning for field in found), moves)
 

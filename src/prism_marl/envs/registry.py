@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prism_marl.envs.base import JaxEnv, PythonEnv, RowsEnv
 from prism_marl.envs.jaxmarl import make_jaxmarl
-from prism_marl.envs.lbf import make_lbf
+from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.meaning import (
     Meaning,
@@ -71,10 +71,10 @@ _FAMILIES: dict[str, Family] = {
         meaning=reach_meaning,
     ),
     "lbf": Family(
-        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>]",
+        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-v2][-t<steps>][-places<agents>]",
         ("lbf/10x10-3p-3f", "lbf/8x8-2p-2f-coop", "lbf/10x10-3p-3f-s2"),
         "Level-Based Foraging by the rules of lbforaging 2.0.0 (v3), in JAX",
-        make_lbf,
+        make_foraging,
         meaning=lbf_meaning,
     ),
     "lbforaging": Family(

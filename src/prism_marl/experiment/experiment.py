@@ -54,6 +54,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where the agents' networks begin, if not fresh: ``runs.warm_start`` records it."""
+
+    digest: str = field(default="", metadata={"recorded": True})  # of the networks in ``start.safetensors``
+    freeze: Literal["nothing", "shared"] = field(default="nothing", metadata={"recorded": True})  # what does not learn
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A task, a sharing method, a learner, a network and a schedule."""
 
@@ -62,6 +70,7 @@ class Experiment:
     learner: Settings
     network: Net = Net()
     run: Run = Run()
+    start: Start = field(default=Start(), metadata={"since": 2})
 
     def validate(self) -> None:
         """Fail before anything is compiled or written."""
@@ -128,6 +137,7 @@ class Experiment:
             learner=_tagged(data.pop("learner", None), "learner", "algorithm", LEARNERS),
             network=config.from_dict(Net, data.pop("network", {}), "network"),
             run=config.from_dict(Run, data.pop("run", {}), "run"),
+            start=config.from_dict(Start, data.pop("start", {}), "start"),
             **_nothing_left(data),
         )
 

@@ -110,7 +110,7 @@ class ValueLearner:
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs.of(self.sharing, last_action=self.settings.last_action)
+        return Inputs.of(self.sharing, last_action=self.settings.last_action, ids=self.spec.ids)
 
     def build_agent(self, key: Key[Array, ""]) -> RecurrentAgent:
         """A fresh agent network."""

@@ -43,7 +43,7 @@ class Contract:
     network: tuple[str, ...]  # layers and activations in order
     hidden: int  # numbers that the network remembers for each agent; 0 for a feed-forward one
     last_action: bool  # whether an agent reads its last action, which its memory then holds behind the hidden state
-    agent_id: bool  # whether an agent reads its index
+    ids: int  # length of the one-hot code of its index that an agent reads; 0: it reads none
     scale: float  # observations are multiplied by this
     standardise: bool  # whether each input vector is standardised by its own mean and deviation, the id included
     by_role: bool  # whether the role in the observation chooses the matrices (unit types), not the agent
@@ -74,7 +74,7 @@ class Contract:
     @property
     def inputs(self) -> int:
         """Length of one agent's input vector."""
-        return self.observation + self.last_action * self.actions + self.agent_id * self.agents
+        return self.observation + self.last_action * self.actions + self.ids
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -123,6 +123,8 @@ class Contract:
             raise _strange(source, "agent")
         if len(self.identity) != self.team or min(self.identity) < 0:
             raise _strange(source, "identity")
+        if self.ids and not self.agents <= self.ids <= LARGEST:
+            raise _strange(source, "ids")
         if not math.isfinite(self.scale):
             raise _strange(source, "scale")
         if (self.kind == "discrete") != (self.rule == "argmax") or (self.last_action and self.kind != "discrete"):

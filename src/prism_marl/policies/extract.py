@@ -100,7 +100,7 @@ def _contract(
         network=type(network).chain,
         hidden=hidden,
         last_action=deployment.inputs.last_action,
-        agent_id=deployment.inputs.agent_id,
+        ids=deployment.inputs.agent_id * spec.ids,
         scale=float(deployment.scale),
         standardise=deployment.standardise,
         by_role=network.by_role,

@@ -121,7 +121,7 @@ class _Graph:
         if c.scale != 1:
             x = self.node("Mul", x, self.constant("scale", np.array(c.scale, np.float32)))
         pieces = [x] if last is None else [x, last]
-        if c.agent_id:
+        if c.ids:
             pieces.append(self._ids(x))
         if len(pieces) > 1:
             x = self.node("Concat", *pieces, axis=-1)
@@ -135,10 +135,10 @@ class _Graph:
 
     def _ids(self, x: str) -> str:
         """The one-hot index of each agent, as often as there are samples."""
-        c, own = self.contract, np.eye(self.contract.agents, dtype=np.float32)
+        c, own = self.contract, np.eye(self.contract.agents, self.contract.ids, dtype=np.float32)
         own = own if c.agent is None else own[c.agent : c.agent + 1]
         batch = self.node("Slice", self.node("Shape", x), *self._slice(0, 1))
-        rest = np.array([c.agents] if c.agent is not None else [c.agents, c.agents], np.int64)
+        rest = np.array([c.ids] if c.agent is not None else [c.agents, c.ids], np.int64)
         shape = self.node("Concat", batch, self.constant("id_shape", rest), axis=0)
         return self.node("Expand", self.constant("ids", own), shape)
 

@@ -138,10 +138,10 @@ class Policy:
         parts = [x * np.float32(c.scale)]
         if c.last_action:
             parts.append(memory[..., c.hidden :])
-        if c.agent_id:
-            one_hot = np.eye(c.agents, dtype=np.float32)
+        if c.ids:
+            one_hot = np.eye(c.agents, c.ids, dtype=np.float32)
             own = one_hot if c.agent is None else one_hot[c.agent : c.agent + 1]
-            parts.append(np.broadcast_to(own, (*x.shape[:-1], c.agents)))
+            parts.append(np.broadcast_to(own, (*x.shape[:-1], c.ids)))
         x = np.concatenate(parts, axis=-1)
         if c.standardise:
             x = x - x.mean(axis=-1, keepdims=True)

@@ -31,6 +31,7 @@ from prism_marl.runs.masks import Layers
 from prism_marl.runs.rows import Rows
 from prism_marl.runs.signals import Stop, stop_signals
 from prism_marl.runs.spectra import SpectraRecorder
+from prism_marl.runs.warm_start import begin_with, kept_networks
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
@@ -206,7 +207,7 @@ class _Session:
             refuse_lost_checkpoints(self.folder)
             for rows in self.rows.values():
                 rows.cut(0)
-            return self.programs.put(self.programs.init())
+            return self.programs.put(self._begun(self.programs.init()))
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
@@ -217,6 +218,13 @@ class _Session:
         self.monitor.note(f"continuing from step {reached:,}")
         self.monitor.progress(reached, 0.0, "")
         return self.programs.put(state)
+
+    def _begun(self, state: TrainState) -> TrainState:
+        """A fresh state, with the networks of another run where the experiment begins with them."""
+        experiment = self.trainer.experiment
+        if not experiment.start.digest:
+            return state
+        return begin_with(self.trainer, state, kept_networks(experiment, self.folder))
 
     def _save(self, state: TrainState) -> None:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""

@@ -198,6 +198,11 @@ class Trainer:
         seeds = self._changed(state, "refresh")
         return self._with_seeds(state, seeds, refreshed=jnp.min(seeds.steps))
 
+    def with_states(self, state: TrainState, states: Any) -> TrainState:
+        """The same with other states of the learner, one for each seed."""
+        old = state.seeds
+        return self._with_seeds(state, SeedState(states, old.buffer, old.env, old.steps, old.log))
+
     def _with_seeds(self, state: TrainState, seeds: SeedState, **counters: Any) -> TrainState:
         found = {"prepared": state.prepared, "refreshed": state.refreshed} | counters
         acting = self._policy_behind(seeds)
