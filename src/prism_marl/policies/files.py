@@ -124,10 +124,13 @@ def _header(content: bytes) -> dict[str, str]:
 
 
 def _read_npz(content: bytes) -> tuple[dict[str, np.ndarray], str | None, str | None]:
+    """The arrays of an archive, read one by one in memory; numpy refuses objects, which would be pickles."""
+    arrays: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:  # a small archive can claim anything
             raise StrangeFileError(f"is larger than {LARGEST_FILE // 2**20} MiB")
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+        for entry in archive.infolist():
+            with archive.open(entry) as file:
+                arrays[entry.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
     texts = {name: str(arrays.pop(name)) if name in arrays else None for name in _NOT_ARRAYS}
     return arrays, texts["contract"], texts["digest"]
