@@ -231,5 +231,20 @@ def test_places_leave_the_game_as_it_is():
     assert len(roomy.fields()) == roomy.spec.observation
     action = np.array([1, 5])
     assert plain.step(jax.random.key(0), one, action)[1].reward == roomy.step(jax.random.key(0), two, action)[1].reward
-    with pytest.raises(UserError, match=r"has places 1, not 2 \(its players\) to 64; try 2"):
+    with pytest.raises(UserError, match=r"has places 1, not 2 \(its agents\) to 64; try 2"):
         envs.make("lbf/5x5-2p-1f-places1")
+
+
+def test_battles_have_places_too():
+    from prism_marl import envs
+
+    plain, roomy = envs.make("skirmish/terran_3_vs_2"), envs.make("skirmish/terran_3_vs_2-places5")
+    first, second = (jax.jit(env.reset)(jax.random.key(3))[1] for env in (plain, roomy))
+    names = [envs.meaning(env.spec.name).observation_names for env in (plain, roomy)]
+    assert [len(one) for one in names] == [plain.spec.observation, roomy.spec.observation]
+    there = [names[1].index(name) for name in names[0]]
+    np.testing.assert_array_equal(second.local[:, there], first.local)
+    absent = [place for place, name in enumerate(names[1]) if name.startswith(("ally2", "ally3"))]
+    assert len(absent) == 2 * 8 and not np.asarray(second.local)[:, absent].any()
+    np.testing.assert_array_equal(second.state, first.state)
+    assert roomy.spec.ids == 5 and roomy.spec.name == "skirmish/terran_3_vs_2-places5"

@@ -2,13 +2,12 @@
 observes seven mates, of whom those that are not there read (-1, -1, 0). So networks keep their sizes while a team
 grows."""
 
-import re
 from dataclasses import dataclass, fields, replace
 
 import jax.numpy as jnp
 
 from prism_marl.envs.lbf import Field, Foraging, State, make_lbf
-from prism_marl.errors import UserError
+from prism_marl.envs.settings import check_places, read_places
 from prism_marl.types import EnvSpec, Observation
 
 MOST = 64
@@ -52,12 +51,9 @@ class ForagingWithPlaces(Foraging):
 
 def make_foraging(variant: str) -> Foraging:
     """Build ``lbf/<rows>x<cols>-<players>p-<foods>f[...][-places<agents>]``."""
-    found = re.fullmatch("(.*)-places([0-9]{1,9})", variant)
-    if found is None:
-        return make_lbf(variant)
-    game, places = make_lbf(found[1]), int(found[2])
-    if (near := min(max(places, game.players), MOST)) != places:
-        raise UserError(
-            f"task: 'lbf/{variant}' has places {places}, not {game.players} (its players) to {MOST}; try {near}"
-        )
-    return ForagingWithPlaces(**{field.name: getattr(game, field.name) for field in fields(game)}, places=places)
+    game, places = read_places(variant)
+    made = make_lbf(game)
+    if places is None:
+        return made
+    check_places(f"lbf/{variant}", places, made.players, MOST)
+    return ForagingWithPlaces(**{field.name: getattr(made, field.name) for field in fields(made)}, places=places)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
-from prism_marl.envs.skirmish import make_skirmish
+from prism_marl.envs.skirmish import make_battle
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def robot_meaning(variant: str) -> Meaning:
 
 def battle_meaning(variant: str) -> Meaning:
     """Battles: where an agent may walk, the enemies, the allies, itself; names as in docs/environments.md."""
-    env = make_skirmish(variant)
+    env = make_battle(variant)
     body = ["health", *(["shield"] if env.table.shielded else [])]
     types = [f"is_{unit.name}" for unit in env.table.units]
     seen = ["distance", "dx", "dy", *body, *types]
     names = [f"move.{way}" for way in ("north", "south", "east", "west")]
     names += [f"enemy{k}.{part}" for k in range(env.enemies) for part in ("target", *seen)]
-    names += [f"ally{k}.{part}" for k in range(env.agents - 1) for part in ("seen", *seen)]
+    names += [f"ally{k}.{part}" for k in range(env.spec.ids - 1) for part in ("seen", *seen)]
     names += [f"self.{part}" for part in (*body, "x", "y", *types)]
     actions = ("no-op", "stop", "north", "south", "east", "west")
     targets = tuple(f"attack enemy {k}, or heal agent {k}" for k in range(env.enemies))

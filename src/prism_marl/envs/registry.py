@@ -24,7 +24,7 @@ from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
-from prism_marl.envs.skirmish import RACES, make_skirmish
+from prism_marl.envs.skirmish import RACES, make_battle
 from prism_marl.envs.workers.pool import WorkerPool
 from prism_marl.errors import UserError, nearest
 from prism_marl.registration import check_name, refuse_taken_name
@@ -93,10 +93,10 @@ _FAMILIES: dict[str, Family] = {
         workers=True,
     ),
     "skirmish": Family(
-        "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published]",
+        "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published][-places<agents>]",
         tuple(f"skirmish/{race}_5_vs_5" for race in RACES),
         "SMACv2's battles without StarCraft: its units, observations and rewards, our dynamics, in JAX",
-        make_skirmish,
+        make_battle,
         meaning=battle_meaning,
     ),
     "smacv2": Family(

@@ -122,13 +122,14 @@ def onnx_feed(c: Contract, obs: np.ndarray, memory: np.ndarray, role: Any, mask:
     return feed
 
 
-def measure(policy: Policy) -> Latency:
-    """The median time of one call of the policy in numpy."""
+def measure(policy: Policy, seconds: float = TIMED_SECONDS) -> Latency:
+    """The median time of one call of the policy in numpy, called for so long."""
     c = policy.contract
     memory = policy.reset(1)
     obs = np.zeros((*memory.shape[:-1], c.observation), np.float32)
     role = np.zeros(memory.shape[:-1], int) if c.by_role else None
-    return Latency(_median(lambda: policy.act(obs, memory, role=role)), f"numpy {np.__version__}")
+    median = _median(lambda: policy.act(obs, memory, role=role), seconds)
+    return Latency(median, f"numpy {np.__version__}")
 
 
 def _latency_of_onnx(policy: Policy, path: Path) -> Latency:
@@ -146,11 +147,11 @@ def _latency_of_onnx(policy: Policy, path: Path) -> Latency:
     return Latency(_median(lambda: session.run(None, feed)), f"onnxruntime {onnxruntime.__version__}")
 
 
-def _median(call: Callable[[], Any]) -> float:
+def _median(call: Callable[[], Any], seconds: float = TIMED_SECONDS) -> float:
     """Microseconds of a call, after some that do not count."""
     for _ in range(10):
         call()
-    times, end = [], time.perf_counter() + TIMED_SECONDS
+    times, end = [], time.perf_counter() + seconds
     while len(times) < 20 or (time.perf_counter() < end and len(times) < 2000):
         start = time.perf_counter()
         call()

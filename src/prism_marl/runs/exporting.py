@@ -18,8 +18,9 @@ from prism_marl.files import write_atomically
 from prism_marl.learners.base import Deployable, Learner
 from prism_marl.policies.export import BATCH, ENDINGS, STEPS, Exported, check_format, export_policy, measure
 from prism_marl.policies.extract import Origin, extract, seed_state
-from prism_marl.policies.files import policy_file, write_policy
+from prism_marl.policies.files import policy_file, read_policy, write_policy
 from prism_marl.policies.policy import Policy
+from prism_marl.registration import is_foreign
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import owner
 from prism_marl.runs.trained import load_trained
@@ -162,19 +163,35 @@ def _same(rule: str, values: np.ndarray, action: np.ndarray, expected: np.ndarra
     return bool(np.all((action == expected) | (values.max(axis=-1) - chosen <= CLOSE * np.abs(chosen).clip(1))))
 
 
+def _kept(folder: Path, seed: int, number: int) -> bool:
+    """Whether the policies of a checkpoint have been written before: a finished run is left as it is."""
+    if not (folder / SIZES).exists() or not policy_file(folder, seed).exists():
+        return False
+    try:
+        return read_policy(policy_file(folder, seed), folder).contract.checkpoint == number
+    except UserError:
+        return False
+
+
 def write_policies(trainer: Trainer, state: Any, folder: Path, number: int) -> None:
     """Keep the policies of a finished run in its folder, and note what one of an agent costs. Learners that do not say
     how they act outside of training have none."""
-    if not isinstance(trainer.learner, Deployable):
+    learner, run = trainer.learner, trainer.experiment.run
+    if not isinstance(learner, Deployable) or _kept(folder, run.seed, number):
         return
-    policies, run = RunPolicies.at(trainer, state, folder, number, finished=True), trainer.experiment.run
+    policies = RunPolicies.at(trainer, state, folder, number, finished=True)
+    if is_foreign(type(learner)):  # it may inherit a deployment that is not how it acts
+        try:
+            check_against(learner, policies.states, run.seed, policies.policy())
+        except UserError:
+            return
     for seed in range(run.seed, run.seed + run.seeds):
         policy = policies.policy(seed)
         if policy.bytes > FACTORED_ABOVE:
             policy = policies.policy(seed, factored=True)
         write_policy(policy, policy_file(folder, seed))
     one, factored = policies.policy(agent=0), policies.policy(agent=0, factored=True)
-    latency = measure(one)
+    latency = measure(one, seconds=0.05)
     sizes = {
         "agents": one.contract.agents,
         "parameters": one.parameters,
