@@ -46,7 +46,7 @@ soak: $(READY)
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --extra dev --extra lbforaging --extra mujoco --extra pettingzoo --extra ray --extra tensorboard --extra video pyproject.toml -o requirements.lock
+	  --extra dev --extra lbforaging --extra mujoco --extra onnx --extra pettingzoo --extra ray --extra tensorboard --extra video pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

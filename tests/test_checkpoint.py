@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 
 import prism_marl
+from prism_marl import sealed
 from prism_marl.errors import UserError
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import owner
@@ -224,8 +225,8 @@ def test_parts_of_files_are_cleared(tmp_path):
 
 def test_equal_content_gives_equal_bytes():
     tensors, metadata = checkpoint.flatten({"x": jnp.arange(5.0)}), dict.fromkeys("abcdefgh", "ü")
-    files = {checkpoint.serialise(tensors, dict(pairs)) for pairs in (metadata.items(), reversed(metadata.items()))}
-    assert len(files) == 1 and len({checkpoint.serialise(tensors, metadata) for _ in range(20)} | files) == 1
+    files = {sealed.serialise(tensors, dict(pairs)) for pairs in (metadata.items(), reversed(metadata.items()))}
+    assert len(files) == 1 and len({sealed.serialise(tensors, metadata) for _ in range(20)} | files) == 1
     assert safetensors.numpy.load(files.pop())["x"].tolist() == [0, 1, 2, 3, 4]
 
 

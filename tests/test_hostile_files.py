@@ -13,6 +13,7 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prism_marl import sealed
 from prism_marl.errors import UserError
 from prism_marl.files import refuse_links_out
 from prism_marl.reports.page import write_report
@@ -162,7 +163,7 @@ def rewritten(path: Path, change, content: str | None = None) -> None:
         metadata = file.metadata()
     tensors = change(safetensors.numpy.load_file(path))
     written = metadata["content"] if content is None else content
-    metadata |= {"content": written, "digest": checkpoint._digest(tensors, written)}
+    metadata |= {"content": written, "digest": sealed.digest(tensors, written)}
     path.write_bytes(safetensors.numpy.save(tensors, metadata=metadata))
 
 

@@ -11,7 +11,7 @@ from prism_marl.sharing import METHODS
 
 SOURCE = Path(prism_marl.__file__).parent
 ROOMS = (  # from the top: a room imports rooms above it and its own files, never a room below
-    "types", "errors", "files", "cache", "registration", "scene", "monitor",
+    "types", "errors", "files", "cache", "registration", "sealed", "scene", "monitor",
     "sharing", "networks", "buffers", "learners", "envs", "collect", "experiment", "training", "policies", "runs",
     "sweeps", "render", "reports", "paper", "api", "cli",
 )  # fmt: skip

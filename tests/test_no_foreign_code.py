@@ -33,6 +33,7 @@ ALLOWED = {
     ("envs/python/pettingzoo.py", "sys.path.append"): "that module may lie in the current folder",
     ("experiment/plugins.py", "sys.path.append"): "files beside one that a user names with --module",
     ("sweeps/executors/__init__.py", "importlib.import_module"): "an executor from the table beside it",
+    ("policies/files.py", "zipfile"): "policies as NPZ: read into memory up to a limit, without objects",
     ("runs/trackers.py", "importlib.import_module"): "the package of a tracker that a user names",
     ("envs/mamujoco/camera.py", "importlib.import_module"): "MuJoCo's renderer, by its one name",
     ("envs/mamujoco/camera.py", "ctypes.util"): "asks which graphics libraries are there",

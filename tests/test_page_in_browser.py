@@ -28,7 +28,9 @@ def browser():
 def page(tmp_path_factory):
     """Three methods, one of them with a hostile name, on one task."""
     folder = tmp_path_factory.mktemp("browser")
-    make_run(folder / "runs", evaluations=8, seeds=3)
+    first = make_run(folder / "runs", evaluations=8, seeds=3)
+    costs = {"agents": 3, "bytes": 140_312, "factored_bytes": 90_000, "multiply_adds": 34_496, "microseconds": 41.5}
+    write_json(first / "deployment.json", costs)
     make_run(folder / "runs", method="fups", evaluations=8, seeds=3, seed=1)
     evil = make_run(folder / "runs", method=HOSTILE, evaluations=8, seeds=3, seed=2, replays=0)
     write_json(evil / "machine.json", {HOSTILE: HOSTILE})
@@ -170,3 +172,10 @@ def test_pages_of_nothing_and_of_ruins_stand(browser, tmp_path):
         browser.open(tmp_path / "page.html")
         assert browser.evaluate("document.querySelectorAll('#missing li').length") >= 1
         assert faults(browser) == []
+
+
+def test_the_page_shows_what_an_agents_policy_costs(browser, page):
+    browser.open(page)
+    words = browser.evaluate("document.querySelector('[data-what=deployment]').innerText")
+    for part in ("140,312, 90,000 with shared factors", "34,496", "41.5 (measured"):
+        assert part in words

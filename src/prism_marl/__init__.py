@@ -9,6 +9,13 @@ Train a team, look at its curve, measure it again:
     pm.evaluate("runs/first", episodes=200)
     pm.report(["runs/first"], out="runs/page")
 
+Take the trained team elsewhere; ``load_policy`` needs numpy and no JAX:
+
+    policy = pm.load_policy("runs/first", seed=0)
+    memory = policy.reset(batch=32)
+    action, memory = policy.act(obs, memory, avail=mask)
+    pm.export("runs/first", "policy.onnx")
+
 Three things can be chosen freely: how agents share parameters (``pm.sharing``), what learns (``pm.learners``) and what
 is played (``pm.envs``). ``prism-marl list`` shows all of them, and ``prism-marl`` does the same from a shell.
 
@@ -24,17 +31,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prism_marl import envs, learners, sharing
-    from prism_marl.api import Run, evaluate, load_run, make_experiment, report, train
+    from prism_marl.api import Run, evaluate, export, extend, load_run, make_experiment, report, train
     from prism_marl.errors import UserError
     from prism_marl.experiment.experiment import Experiment
+    from prism_marl.policies import Policy
+    from prism_marl.runs.policies import load_policy
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Experiment": "prism_marl.experiment.experiment",
+    "Policy": "prism_marl.policies",
     "Run": "prism_marl.api",
     "UserError": "prism_marl.errors",
     "evaluate": "prism_marl.api",
+    "export": "prism_marl.api",
+    "extend": "prism_marl.api",
+    "load_policy": "prism_marl.runs.policies",
     "load_run": "prism_marl.api",
     "make_experiment": "prism_marl.api",
     "report": "prism_marl.api",
@@ -44,11 +57,15 @@ _PACKAGES = ("envs", "learners", "sharing")
 
 __all__ = [
     "Experiment",
+    "Policy",
     "Run",
     "UserError",
     "envs",
     "evaluate",
+    "export",
+    "extend",
     "learners",
+    "load_policy",
     "load_run",
     "make_experiment",
     "report",

@@ -17,11 +17,15 @@ from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset as preset_of
 from prism_marl.monitor import Monitor, ProgressBar, Quiet
+from prism_marl.policies.export import Exported
+from prism_marl.runs.exporting import export_run
+from prism_marl.runs.folder import extend as extend_folder
 from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.machine import full_memory_explained, jax_settings
 from prism_marl.runs.runner import run as run_experiment
 from prism_marl.runs.trackers import check_sinks, tracked
 from prism_marl.runs.trained import UNSEEN, load_trained
+from prism_marl.runs.warm_start import Freeze, begun_from, keep_networks
 from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 
@@ -70,6 +74,8 @@ def train(
     task: str | Experiment,
     *,
     out: Folder | None = None,
+    begin_from: "Folder | Run | None" = None,
+    freeze: Freeze = "nothing",
     progress: bool | Monitor = True,
     trackers: Iterable[str] = (),
     deterministic: bool = False,
@@ -82,6 +88,8 @@ def train(
     Args:
         task: a task name, with the settings of ``make_experiment`` as further arguments, or an ``Experiment``.
         out: the run folder; by default ``runs/TASK/METHOD-HASH``. It belongs to one experiment for good.
+        begin_from: a run whose agents' networks are the start, with the same method; new agents get fresh numbers.
+        freeze: ``"shared"``: only what belongs to single agents learns.
         progress: a progress bar on standard error, nothing, or a monitor of your own.
         trackers: ``"tensorboard"``, ``"wandb"``; they get a copy of all rows.
         deterministic: the same bits every time on a GPU too, at some cost in speed.
@@ -97,9 +105,63 @@ def train(
         chosen = task
     else:
         chosen = make_experiment(task, **settings)
+    if begin_from is None:
+        if freeze != "nothing":
+            raise UserError(
+                "--freeze: only a run that begins with another run's networks has what can be frozen: --from"
+            )
+        folder = Path(out) if out is not None else chosen.folder(Path("runs"))
+    else:
+        source = begin_from.folder if isinstance(begin_from, Run) else Path(begin_from)
+        chosen.validate()
+        with jax_settings(deterministic=deterministic, tf32=tf32):
+            chosen, networks = begun_from(source, chosen, freeze)
+        folder = Path(out) if out is not None else chosen.folder(Path("runs"))
+        keep_networks(networks, folder)
+    return _train(chosen, folder, progress, trackers, deterministic=deterministic, tf32=tf32, strict=strict)
+
+
+def extend(
+    run: "Folder | Run",
+    *,
+    steps: int,
+    progress: bool | Monitor = True,
+    trackers: Iterable[str] = (),
+    deterministic: bool = False,
+    tf32: bool = False,
+    strict: bool = False,
+) -> "Run":
+    """Continue a finished run to a larger budget; nothing but the budget changes, and ``config.json`` records it.
+
+    Args:
+        run: a finished run folder.
+        steps: environment steps in total, more than the run has.
+        progress: as for ``train``.
+        trackers: as for ``train``.
+        deterministic: as for ``train``.
+        tf32: as the run was begun.
+        strict: as for ``train``.
+
+    Returns:
+        The run. The same call continues it where it was interrupted.
+    """
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    how = {"deterministic": deterministic, "tf32": tf32, "strict": strict}
+    return _train(extend_folder(folder, steps), folder, progress, trackers, **how)
+
+
+def _train(
+    chosen: Experiment,
+    folder: Path,
+    progress: bool | Monitor,
+    trackers: Iterable[str],
+    *,
+    deterministic: bool,
+    tf32: bool,
+    strict: bool,
+) -> "Run":
     chosen.validate()
     names = check_sinks(",".join(trackers) or None)
-    folder = Path(out) if out is not None else chosen.folder(Path("runs"))
     title = f"{chosen.sharing.label} · {chosen.task} · {chosen.run.seeds} seed(s)"
     with contextlib.ExitStack() as stack:
         cache = stack.enter_context(jax_settings(deterministic=deterministic, tf32=tf32))
@@ -141,6 +203,31 @@ def load_run(folder: Folder) -> "Run":
     run = Run(Path(folder))
     _ = run.experiment  # whatever is wrong with the folder is said now
     return run
+
+
+def export(
+    run: "Folder | Run",
+    path: Folder,
+    *,
+    seed: int | None = None,
+    agent: int | None = None,
+    factored: bool = False,
+) -> Exported:
+    """Write a trained policy for use elsewhere, with a description beside it (``PATH.json``).
+
+    Args:
+        run: a run folder; the policy is that of its newest checkpoint.
+        path: a file that ends in ``.onnx``, ``.safetensors`` or ``.npz``.
+        seed: which of the run's seeds; by default the first.
+        agent: only this agent; by default the whole team.
+        factored: keep factors that agents share as they are, where that takes less room.
+
+    Returns:
+        What was written: paths, sizes and the measured time of one call.
+    """
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    with jax_settings(), full_memory_explained():
+        return export_run(folder, Path(path), seed=seed, agent=agent, factored=factored)[0]
 
 
 def report(runs: Sequence["Folder | Run"], *, out: Folder, title: str | None = None) -> Path:

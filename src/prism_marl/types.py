@@ -53,3 +53,9 @@ class EnvSpec:
     state_is_joint: bool = False  # the state is the concatenation of all agents' observations
     shared_observation: bool = False  # every agent observes the state, so replay need not store ``local``
     reward: RewardKind = "team"  # "agent": every agent has a reward of its own besides the team's
+    places: int = 0  # agents that observations and ids have room for, so that a team can grow; 0: as many as there are
+
+    @property
+    def ids(self) -> int:
+        """Length of the one-hot code of an agent's index."""
+        return max(self.places, self.agents)

@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train a team, or continue a run that was interrupted",
     "sweep": "train a grid of experiments, on this machine or on a Ray cluster",
     "eval": "play greedy episodes with a trained team; watch them as text, GIF or MP4",
+    "export": "write a trained policy as ONNX, safetensors or NPZ, for use without this package",
     "report": "make the page of one or several runs",
     "reproduce": "make a figure or table of the paper: train what is missing, then draw",
     "footprint": "count parameters and per-agent overhead of any method and task",

@@ -1,10 +1,12 @@
 """argparse that raises ``UserError`` for a wrong word and suggests the nearest valid one."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any, NoReturn
 
 from prism_marl.errors import UserError, nearest
+from prism_marl.experiment.config import read_number
 from prism_marl.experiment.plugins import load_modules
 
 SHORT = {  # fields with a short option, because most runs set them
@@ -81,13 +83,10 @@ class Arguments(argparse.ArgumentParser):
 
 
 def whole(text: str) -> int:
-    """A whole number, also written as 3e6 or 3_000_000."""
-    try:
-        number = float(text.replace("_", ""))
-        if number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
+    """A whole number, also written as 3e6, 3_000_000, 3M or 500k."""
+    number = read_number(text)
+    if number is not None and math.isfinite(number) and number == int(number):
+        return int(number)
     raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
 
 

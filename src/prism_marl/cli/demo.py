@@ -27,7 +27,7 @@ CHANGES = {  # to the paper's settings, so that a small field is learned in seco
 }
 WRITTEN = (
     *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
-    *("machine.json", "footprint.json", "report.html", "done"),
+    *("policies", "deployment.json", "machine.json", "footprint.json", "report.html", "done"),
 )
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib.util
 from pathlib import Path
 
 from rich.console import Console
@@ -12,13 +11,11 @@ from prism_marl.api import measured
 from prism_marl.cli import filming
 from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.cli.screen import counted
+from prism_marl.cli.trust import add_trusted_modules, trusted_experiment
 from prism_marl.collect.compiled import CompiledCollector
-from prism_marl.envs.python.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.experiment.plugins import load_modules
 from prism_marl.render.draw import scene_to_text
-from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.machine import configure_jax, full_memory_explained
 from prism_marl.runs.trained import load_trained
 from prism_marl.training.state import TrainState
@@ -33,20 +30,10 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
     parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
     parser.add_argument("--render", help="FILE.gif, FILE.mp4, or 'text' to print the episode here")
-    parser.add_argument(
-        "--module",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a Python file of yours that registers the method, learner or task; or the name of the Python module of "
-        "a pettingzoo task, if you trust its code; can be repeated",
-    )
+    add_trusted_modules(parser)
     parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
     found = parser.parse_strictly(argv)
-    files = [word for word in found.module if _is_file(word)]
-    loaded = load_modules(files)
-    experiment = load_experiment(found.run)
-    _check_trust(experiment.task, {word for word in found.module if word not in files}, loaded)
+    experiment = trusted_experiment(found.run, found.module)
     seed = _check(found, experiment)
     configure_jax()
     with full_memory_explained(), contextlib.ExitStack() as stack:
@@ -75,29 +62,6 @@ def _check(found: argparse.Namespace, experiment: Experiment) -> int:
         if not 0 <= found.episode < 2**31:
             raise UserError(f"--episode: {found.episode} is outside 0 to {2**31 - 1}")
     return seed - first
-
-
-def _is_file(word: str) -> bool:
-    """Whether a word after ``--module`` is a file; else it is the name of a module."""
-    return Path(word).is_file() or "/" in word
-
-
-def _check_trust(task: str, trusted: set[str], files: tuple[Path, ...]) -> None:
-    """A module that a file names is run only if the user names it or its file, too: the folder may be a stranger's."""
-    module = foreign_module(task)
-    if module is not None and module not in trusted and not _is_one_of(module, files):
-        raise UserError(
-            f"task: config.json names the Python module '{module}', whose code would run; "
-            f"add --module {module} if you trust it"
-        )
-
-
-def _is_one_of(module: str, files: tuple[Path, ...]) -> bool:
-    """Whether a module would be imported from one of these files; nothing is imported to find out."""
-    if not any(file.stem == module for file in files):
-        return False
-    spec = importlib.util.find_spec(module)
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() in files
 
 
 def show_numbers(trainer: Trainer, state: TrainState) -> None:

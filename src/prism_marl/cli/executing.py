@@ -6,8 +6,11 @@ from pathlib import Path
 from rich.console import Console
 
 from prism_marl.cli.arguments import Arguments, whole
+from prism_marl.reports.finals import final_of
+from prism_marl.reports.load import load_run
+from prism_marl.reports.merge import merge_seeds
 from prism_marl.sweeps.executors import EXECUTORS, Executor, make_executor
-from prism_marl.sweeps.grid import Sweep, SweepOutcome, folder_of
+from prism_marl.sweeps.grid import Sweep, SweepOutcome, folder_of, is_finished
 from prism_marl.sweeps.live_view import labels
 
 
@@ -31,6 +34,8 @@ def conclude(outcome: SweepOutcome, sweep: Sweep, out: Path) -> int:
     names = {folder_of(experiment, out): label for experiment, label in labels(sweep.experiments).items()}
     for failure in outcome.failed:
         console.print(f"failed: {names[failure.folder]}: {failure.error} ({failure.folder})", style="red")
+    for line in merged_finals(sweep, out):
+        console.print(line)
     counts = [
         f"{len(outcome.finished)} finished",
         f"{len(outcome.skipped)} had been finished before" if outcome.skipped else "",
@@ -38,3 +43,20 @@ def conclude(outcome: SweepOutcome, sweep: Sweep, out: Path) -> int:
     ]
     console.print(f"{', '.join(filter(None, counts))}; runs are in {out}")
     return 1 if outcome.failed else 0
+
+
+def merged_finals(sweep: Sweep, out: Path) -> list[str]:
+    """A line for every set of finished experiments that differ in their seeds alone: the final return of all seeds."""
+    folders = [folder_of(experiment, out) for experiment in sweep.experiments]
+    runs = [load_run(folder, spectra_limit=0, replay_limit=0) for folder in folders if is_finished(folder)]
+    lines = []
+    for run in merge_seeds(runs):
+        final = final_of(run.evaluations)
+        if run.name in {folder.name for folder in folders} or final is None:
+            continue
+        middle, low, high = final.interval()
+        lines.append(
+            f"{run.task} {run.method}: final return {middle:.3f} [{low:.3f}, {high:.3f}] over {len(final.values)} "
+            f"seeds of folders that differ in seeds alone ({run.name})"
+        )
+    return lines

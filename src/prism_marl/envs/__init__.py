@@ -1,5 +1,6 @@
 """Environments: one file each; ``registry.make`` turns a task name into an environment."""
 
+from prism_marl.envs.meaning import Meaning
 from prism_marl.envs.registry import (
     Family,
     builder,
@@ -10,12 +11,14 @@ from prism_marl.envs.registry import (
     make,
     make_python,
     make_rows,
+    meaning,
     register,
     rows_builder,
 )
 
 __all__ = [
     "Family",
+    "Meaning",
     "builder",
     "describe",
     "families",
@@ -24,6 +27,7 @@ __all__ = [
     "make",
     "make_python",
     "make_rows",
+    "meaning",
     "register",
     "rows_builder",
 ]

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 
 from prism_marl.envs.base import JaxEnv, PythonEnv, RowsEnv
 from prism_marl.envs.jaxmarl import make_jaxmarl
-from prism_marl.envs.lbf import make_lbf
+from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
+from prism_marl.envs.meaning import (
+    Meaning,
+    battle_meaning,
+    lbf_meaning,
+    reach_meaning,
+    robot_meaning,
+    roles_meaning,
+)
 from prism_marl.envs.python.lbforaging import make_lbforaging
 from prism_marl.envs.python.pettingzoo import make_pettingzoo
 from prism_marl.envs.python.rows import Games, PythonRows
@@ -16,7 +24,7 @@ from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
-from prism_marl.envs.skirmish import RACES, make_skirmish
+from prism_marl.envs.skirmish import RACES, make_battle
 from prism_marl.envs.workers.pool import WorkerPool
 from prism_marl.errors import UserError, nearest
 from prism_marl.registration import check_name, refuse_taken_name
@@ -36,11 +44,16 @@ class Family:
     python: Callable[[str], PythonEnv] | None = None  # one episode at a time in Python
     workers: bool = False  # ``python`` may be played in other processes, which can build it from its name alone
     rows: Callable[[str, int, int | None], RowsEnv] | None = None  # variant, rows, threads; goes with ``shape``
+    meaning: Callable[[str], Meaning] | None = None  # what observations and actions mean, for exported policies
 
 
 _FAMILIES: dict[str, Family] = {
     "roles": Family(
-        "roles/<agents>", ("roles/4",), "one step, identical observations: play your own index", make_roles
+        "roles/<agents>",
+        ("roles/4",),
+        "one step, identical observations: play your own index",
+        make_roles,
+        meaning=roles_meaning,
     ),
     "reach": Family(
         "reach/<agents>",
@@ -48,18 +61,21 @@ _FAMILIES: dict[str, Family] = {
         "ten steps, identical observations, continuous actions: play your own point",
         shape=reach_spec,
         rows=make_reach,
+        meaning=reach_meaning,
     ),
     "reach_jax": Family(
         "reach_jax/<agents>",
         ("reach_jax/3",),
         "the same game in JAX, compiled with the training program",
         make_reach_jax,
+        meaning=reach_meaning,
     ),
     "lbf": Family(
-        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-own][-v2][-t<steps>]",
+        "lbf/<rows>x<cols>-<players>p-<foods>f[-coop][-s<sight>][-own][-v2][-t<steps>][-places<agents>]",
         ("lbf/10x10-3p-3f", "lbf/8x8-2p-2f-coop", "lbf/10x10-3p-3f-s2"),
         "Level-Based Foraging by the rules of lbforaging 2.0.0 (v3), in JAX",
-        make_lbf,
+        make_foraging,
+        meaning=lbf_meaning,
     ),
     "lbforaging": Family(
         "lbforaging/<size>x<size>-<players>p-<foods>f[-coop][-s<sight>][-own]",
@@ -67,6 +83,7 @@ _FAMILIES: dict[str, Family] = {
         "the original package lbforaging, in Python: slow, and the judge of lbf",
         python=make_lbforaging,
         workers=True,
+        meaning=lbf_meaning,
     ),
     "pettingzoo": Family(
         "pettingzoo/<module>[?horizon=<steps>][&reward=sum][&<name>=<value>]",
@@ -76,10 +93,11 @@ _FAMILIES: dict[str, Family] = {
         workers=True,
     ),
     "skirmish": Family(
-        "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published]",
+        "skirmish/<terran|protoss|zerg>_<agents>_vs_<enemies>[-published][-places<agents>]",
         tuple(f"skirmish/{race}_5_vs_5" for race in RACES),
         "SMACv2's battles without StarCraft: its units, observations and rewards, our dynamics, in JAX",
-        make_skirmish,
+        make_battle,
+        meaning=battle_meaning,
     ),
     "smacv2": Family(
         "smacv2/<terran|protoss|zerg>_<agents>_vs_<enemies>",
@@ -87,6 +105,7 @@ _FAMILIES: dict[str, Family] = {
         "the original package smacv2, for those who have StarCraft II; its sizes are known without",
         python=make_smacv2,
         shape=smacv2_spec,
+        meaning=battle_meaning,
     ),
     "jaxmarl": Family(
         "jaxmarl/<id or smax-scenario>[?<name>=<value>]",
@@ -100,6 +119,7 @@ _FAMILIES: dict[str, Family] = {
         "one robot, joints split between agents, MuJoCo physics on threads; swimmers of up to 1024 agents",
         shape=mamujoco_spec,
         rows=make_mamujoco,
+        meaning=robot_meaning,
     ),
 }
 
@@ -192,6 +212,15 @@ def describe(task: str) -> EnvSpec:
     if family.shape is not None:
         return family.shape(variant)
     return make(task).spec if family.make is not None else _python_spec(task)
+
+
+def meaning(task: str) -> Meaning:
+    """What the numbers of a task's observations and actions mean; empty where the environment does not say."""
+    family, variant = _family(task)
+    found = Meaning() if family.meaning is None else family.meaning(variant)
+    spec = describe(task)
+    fits = len(found.observation_names) in (0, spec.observation) and len(found.action_names) in (0, spec.actions)
+    return found if fits else Meaning()
 
 
 @functools.cache

@@ -43,6 +43,18 @@ def _value(text: str) -> Any:
     return value if isinstance(value, int | float) else text
 
 
+def read_places(variant: str) -> tuple[str, int | None]:
+    """What stands before ``-places<agents>``, and that number; None without it."""
+    found = re.fullmatch("(.*)-places([0-9]{1,9})", variant)
+    return (found[1], int(found[2])) if found else (variant, None)
+
+
+def check_places(task: str, places: int, team: int, most: int) -> None:
+    """Raise unless observations have room for the team, and for no more agents than a task takes."""
+    if (near := min(max(places, team), most)) != places:
+        raise UserError(f"task: '{task}' has places {places}, not {team} (its agents) to {most}; try {near}")
+
+
 def with_setting(name: str, setting: str) -> str:
     """The task name with one more setting, in quotes."""
     return f"'{name}{'&' if '?' in name else '?'}{setting}'"

@@ -4,9 +4,12 @@ One set of rules for both doors: every value is checked against the annotation o
 field by its dotted path, and unknown names come with the nearest known one.
 """
 
+import contextlib
 import dataclasses
+import decimal
 import inspect
 import math
+import re
 import types
 import typing
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -29,13 +32,13 @@ def ordered_fields(config: Any) -> list[dataclasses.Field[Any]]:
 
 def to_dict(config: Any, *, digest: bool = False) -> Any:
     """Plain JSON types. A ``digest`` leaves out fields that came later (``metadata={"since": format}``) while they have
-    their default, so that experiments of earlier versions keep their folders."""
+    their default, or the value that earlier versions had (``"before"``): earlier experiments keep their folders."""
     if dataclasses.is_dataclass(config):
         values = {field.name: (field, getattr(config, field.name)) for field in ordered_fields(config)}
         return {
             name: to_dict(value, digest=digest)
             for name, (field, value) in values.items()
-            if not (digest and "since" in field.metadata and value == field.default)
+            if not (digest and "since" in field.metadata and value == field.metadata.get("before", field.default))
         }
     if isinstance(config, tuple):
         return [to_dict(item, digest=digest) for item in config]
@@ -43,7 +46,8 @@ def to_dict(config: Any, *, digest: bool = False) -> Any:
 
 
 def from_dict(cls: type[Config], data: Any, path: str = "") -> Config:
-    """Build a config from JSON; fields that are missing keep their defaults."""
+    """Build a config from JSON. Fields that are missing have the value that earlier versions had (``"before"``), which
+    mostly is their default."""
     if not isinstance(data, dict):
         raise UserError(f"{path or 'config'}: expected an object with fields, got {_shown(data)}")
     hints = typing.get_type_hints(cls)
@@ -54,14 +58,16 @@ def from_dict(cls: type[Config], data: Any, path: str = "") -> Config:
     for name, field in known.items():
         if name not in data and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise UserError(f"{_join(path, name)}: this field is missing")
-    return cls(**{name: coerce(value, hints[name], _join(path, name)) for name, value in data.items()})
+    before = {name: field.metadata["before"] for name, field in known.items() if "before" in field.metadata}
+    return cls(**before | {name: coerce(value, hints[name], _join(path, name)) for name, value in data.items()})
 
 
 def override(config: Config, path: str, text: str, trail: str = "") -> Config:
     """A copy with the field at a dotted path replaced by the value of a command-line word."""
     name, _, rest = path.partition(".")
     here = _join(trail, name)
-    fields = {f.name for f in dataclasses.fields(config)}  # pyright: ignore[reportArgumentType]
+    declared = dataclasses.fields(config)  # pyright: ignore[reportArgumentType]
+    fields = {f.name for f in declared if "recorded" not in f.metadata}
     if name not in fields:
         raise UserError(f"--{here}: there is no such option; {nearest(name, fields)}")
     value = getattr(config, name)
@@ -87,12 +93,24 @@ def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
     for field in ordered_fields(config):
         if get_origin(hints[field.name]) is Literal and len(get_args(hints[field.name])) == 1:
             continue
+        if "recorded" in field.metadata:  # no setting: it says what was done to the run
+            continue
         value, path = getattr(config, field.name), _join(prefix, field.name)
         if dataclasses.is_dataclass(value):
             rows += options(value, path)
         else:
             rows.append((path, value, comments.get(field.name, "")))
     return rows
+
+
+def differences(one: Any, other: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """Fields in which two configs differ, as (dotted path, value in the first, value in the second); None for a field
+    that one of them does not have."""
+    first, second = (to_dict(part) if dataclasses.is_dataclass(part) else part for part in (one, other))
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return [] if first == second else [(prefix, first, second)]
+    names = dict.fromkeys([*first, *second])
+    return [row for name in names for row in differences(first.get(name), second.get(name), _join(prefix, name))]
 
 
 def coerce(value: Any, kind: Any, path: str, *, text: bool = False) -> Any:
@@ -154,9 +172,23 @@ def _number(value: Any, text: bool) -> int | float | None:
         return value
     if not text or not isinstance(value, str) or len(value) > 100:
         return None
+    return read_number(value)
+
+
+SUFFIXES = {"k": 3, "m": 6, "g": 9}  # powers of ten
+
+
+def read_number(text: str) -> int | float | None:
+    """A number as people write it: 3000000, 3_000_000, 3e6, 3M or 500k; None if it is none. Whole ones stay exact."""
+    found = re.fullmatch(r"(.*[\d.])\s*([kmg])", text.strip(), re.IGNORECASE)
+    if found is not None:
+        with contextlib.suppress(ArithmeticError, ValueError):
+            number = decimal.Decimal(found[1].replace("_", "")) * 10 ** SUFFIXES[found[2].lower()]
+            return int(number) if number == number.to_integral_value() else float(number)
+        return None
     for parse in (int, float):
         try:
-            return parse(value)
+            return parse(text)
         except (ValueError, OverflowError):
             continue
     return None

@@ -32,7 +32,7 @@ class Net:
 class Run:
     """How long, how often, how many."""
 
-    steps: int = 3_000_000  # environment steps for each seed
+    steps: int = 3_000_000  # environment steps for each seed, random ones before learning included
     seeds: int = 1  # independent runs, trained side by side in one program
     seed: int = 0  # the first of them; the others follow
     envs: int = 1  # episodes collected side by side; the ratio of updates to episodes stays
@@ -43,11 +43,22 @@ class Run:
     )
     save_every: int = 1  # evaluations for each checkpoint; there is always one at the end and at Ctrl-C
     patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
+    extended_from: tuple[int, ...] = field(  # budgets with which the run had ended before it was extended
+        default=(), metadata={"since": 2, "recorded": True}
+    )
 
     @property
     def evaluations(self) -> int:
         """Number 0 is before training, number k at k times ``eval_every`` steps, the last at the end."""
         return math.ceil(self.steps / self.eval_every) + 1
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the agents' networks begin, if not fresh: ``runs.warm_start`` records it."""
+
+    digest: str = field(default="", metadata={"recorded": True})  # of the networks in ``start.safetensors``
+    freeze: Literal["nothing", "shared"] = field(default="nothing", metadata={"recorded": True})  # what does not learn
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,7 @@ class Experiment:
     learner: Settings
     network: Net = Net()
     run: Run = Run()
+    start: Start = field(default=Start(), metadata={"since": 2})
 
     def validate(self) -> None:
         """Fail before anything is compiled or written."""
@@ -89,6 +101,12 @@ class Experiment:
                 raise UserError(f"{path}: {value} is too large; training counts in 32 bits")
         self.sharing.validate()
         self.learner.validate(spec, self.run.envs)
+        random = 0 if getattr(self.learner, "warmup_on_top", False) else getattr(self.learner, "warmup", 0)
+        if random >= self.run.steps:
+            raise UserError(
+                f"learner.warmup: {random:,} random steps leave nothing of run.steps ({self.run.steps:,}) to learn in; "
+                f"lower it or raise run.steps above {random:,}"
+            )
         identities = self.sharing.identities(spec.agents, spec.roles)
         if self.sharing.by_role() and identities < 2:
             raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")
@@ -119,6 +137,7 @@ class Experiment:
             learner=_tagged(data.pop("learner", None), "learner", "algorithm", LEARNERS),
             network=config.from_dict(Net, data.pop("network", {}), "network"),
             run=config.from_dict(Run, data.pop("run", {}), "run"),
+            start=config.from_dict(Start, data.pop("start", {}), "start"),
             **_nothing_left(data),
         )
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.learners.log import Log
+from prism_marl.networks.inputs import Inputs
 from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.types import EnvSpec, Observation
 
@@ -36,7 +37,8 @@ class Collection:
 
     unit: Literal["episodes", "steps"]  # every row from a reset to its end, or rows that go on and restart inside
     length: int  # steps of every row in one collection; for episodes the horizon
-    warmup: int = 0  # environment steps with random actions before learning, on top of the budget
+    warmup: int = 0  # environment steps with random actions before learning
+    warmup_on_top: bool = False  # they come on top of the budget, as some references count; else they are part of it
     overlap: bool = False  # on the host: play with the policy of one collection before while updates run
 
 
@@ -184,6 +186,26 @@ class Settings(abc.ABC):
     @abc.abstractmethod
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Raises ``UserError`` for what would otherwise fail inside the compiler."""
+
+
+class Deployment(NamedTuple):
+    """How a trained policy turns observations into actions outside of training: a learner says it once, and every
+    format of an exported policy follows."""
+
+    agent: Any  # the trained network; its class names its layers in order, as ``chain``
+    inputs: Inputs  # what is appended to the observation
+    rule: Literal["argmax", "direct"]  # the best legal entry of the outputs, or the outputs themselves
+    exploration: Literal["epsilon", "noise", "softmax"]  # how training explores around that
+    amount: Any = 0.0  # rate of random actions; deviation of the noise, [*identities, actions] or one for all
+    scale: float = 1.0  # observations are multiplied by this
+    standardise: bool = False  # each input vector by its own mean and deviation
+
+
+@runtime_checkable
+class Deployable(Protocol):
+    """A learner whose policy can be exported."""
+
+    def deployment(self, state: Any) -> Deployment: ...
 
 
 def shape(*sizes: int, dtype: Any = "float32") -> Any:

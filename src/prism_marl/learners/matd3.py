@@ -2,7 +2,7 @@
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from prism_marl.buffers.nstep import NStep, Transition, distinct
 from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.errors import UserError
-from prism_marl.learners.base import Clock, Collection, Mode, Settings, Trajectory, shape
+from prism_marl.learners.base import Clock, Collection, Deployment, Mode, Settings, Trajectory, shape
 from prism_marl.learners.log import Log, all_finite
 from prism_marl.learners.matd3_updates import MATD3State, MATD3Updates
 from prism_marl.learners.numpy_actors import DensePolicy, NumpyActors, act, dense_policy
@@ -39,7 +39,8 @@ class MATD3(Settings):
     n_step: int = 5  # rewards summed before the critics take over
     batch: int = 1_000  # transitions in one update
     buffer: int = 1_000_000  # transitions kept
-    warmup: int = 10_000  # environment steps with random actions, on top of run.steps
+    warmup: int = 10_000  # environment steps with random actions before learning
+    warmup_on_top: bool = field(default=False, metadata={"since": 2, "before": True})  # these come on top of run.steps
     train_interval: int = 50  # steps of every environment between two rounds of updates
     updates: int = 50  # critic updates in one round
     policy_freq: int = 2  # critic updates for each update of actors and targets
@@ -104,16 +105,15 @@ class MATD3(Settings):
 class MATD3Learner(MATD3Updates):
     """MATD3 for one task and one sharing method: rounds of updates, one for each collection."""
 
-    steps: int = 0  # environment steps of a whole run after the warm-up; 0 where nobody knows
+    steps: int = 0  # environment steps of a whole run (run.steps); 0 where nobody knows
 
     @property
     def collection(self) -> Collection:
         s = self.settings
-        return Collection("steps", s.train_interval, warmup=s.warmup, overlap=s.overlap)
+        return Collection("steps", s.train_interval, s.warmup, s.warmup_on_top, s.overlap)
 
     @property
-    def interval(self) -> int:
-        """Environment steps between two rounds of updates."""
+    def interval(self) -> int:  # in environment steps
         return self.settings.train_interval * self.rows
 
     @property
@@ -271,12 +271,17 @@ class MATD3Learner(MATD3Updates):
             return state, reset_at
         due = step - reset_at >= every
         if self.steps:
-            due &= self.settings.warmup + self.steps - step > every
+            due &= self.steps + self.settings.warmup * self.settings.warmup_on_top - step > every
         state = jax.lax.cond(due, self.reset_critic, lambda state, key: state, state, key)
         return state, jnp.where(due, step, reset_at)
 
     def agent(self, state: MATD3State) -> MlpActor:
         return state.online.agent
+
+    def deployment(self, state: MATD3State) -> Deployment:
+        """The actors' own vector; training adds noise."""
+        noise, standardise = self.settings.explore, self.views.standardise
+        return Deployment(state.online.agent, self.views.inputs, "direct", "noise", noise, 1.0, standardise)
 
     def with_agent(self, state: MATD3State, agent: MlpActor) -> MATD3State:
         target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)

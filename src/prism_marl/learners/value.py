@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 from prism_marl.buffers.ring import Ring
 from prism_marl.learners import losses, optimisers
 from prism_marl.learners.actions import UNAVAILABLE, explored, pick
-from prism_marl.learners.base import SEEDS, Clock, Collection, Mode, Trajectory
+from prism_marl.learners.base import SEEDS, Clock, Collection, Deployment, Mode, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
 from prism_marl.learners.packed import Packing, laid_out
@@ -89,7 +89,7 @@ class ValueLearner(abc.ABC):
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs.of(self.sharing, last_action=self.settings.last_action)
+        return Inputs.of(self.sharing, last_action=self.settings.last_action, ids=self.spec.ids)
 
     def build_agent(self, key: Key[Array, ""]) -> RecurrentAgent:
         """A fresh agent network."""
@@ -285,6 +285,11 @@ class ValueLearner(abc.ABC):
 
     def agent(self, state: ValueState) -> RecurrentAgent:
         return state.online.agent
+
+    def deployment(self, state: ValueState) -> Deployment:
+        """The best legal action; training ends with ``epsilon_finish`` random ones."""
+        rate = self.settings.epsilon_finish
+        return Deployment(state.online.agent, self.inputs, "argmax", "epsilon", rate, scale=self._scale)
 
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
         target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)

@@ -23,15 +23,16 @@ class Inputs:
 
     last_action: bool
     agent_id: bool
+    ids: int = 0  # length of the id's one-hot code; 0: the number of agents
 
     @staticmethod
-    def of(sharing: Sharing, *, last_action: bool) -> "Inputs":
+    def of(sharing: Sharing, *, last_action: bool, ids: int = 0) -> "Inputs":
         """The last action is included if both the task's preset and the method want it (NoPS does not)."""
-        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.agent_id)
+        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.agent_id, ids=ids)
 
     def size(self, spec: EnvSpec) -> int:
         """Length of the input vector."""
-        return spec.observation + self.last_action * spec.actions + self.agent_id * spec.agents
+        return spec.observation + self.last_action * spec.actions + self.agent_id * spec.ids
 
     def join(
         self, local: Float[Array, "*b a o"], last_action: Int[Array, "*b a"], actions: int
@@ -42,14 +43,13 @@ class Inputs:
             parts.append(jax.nn.one_hot(last_action, actions))
         if self.agent_id:
             agents = local.shape[-2]
-            parts.append(jnp.broadcast_to(jnp.eye(agents), (*local.shape[:-1], agents)))
+            ids = self.ids or agents
+            parts.append(jnp.broadcast_to(jnp.eye(agents, ids), (*local.shape[:-1], ids)))
         return jnp.concatenate(parts, axis=-1)
 
-    def select_agents(
-        self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], agents: int
-    ) -> Float[Array, "*b k i"]:
+    def select_agents(self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], ids: int) -> Float[Array, "*b k i"]:
         """The input vectors of some of the agents, for networks without last action."""
         if not self.agent_id:
             return local
-        one_hot = jax.nn.one_hot(agent, agents)
-        return jnp.concatenate([local, jnp.broadcast_to(one_hot, (*local.shape[:-1], agents))], axis=-1)
+        one_hot = jax.nn.one_hot(agent, ids)
+        return jnp.concatenate([local, jnp.broadcast_to(one_hot, (*local.shape[:-1], ids))], axis=-1)

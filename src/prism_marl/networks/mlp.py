@@ -1,6 +1,7 @@
 """The feed-forward network: three layers, and a tanh where it is MATD3's deterministic actor."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,6 +27,7 @@ class Norm(eqx.Module):
 class MlpActor(eqx.Module):
     """An action vector in [-1, 1] from one observation; without ``squash`` plain outputs, as logits and values are."""
 
+    chain: ClassVar[tuple[str, ...]] = ("fc1", "relu", "fc2", "relu", "fc3", "tanh")  # for export
     fc1: RoleLinear
     fc2: RoleLinear
     fc3: RoleLinear

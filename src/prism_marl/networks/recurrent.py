@@ -1,6 +1,8 @@
 """The recurrent agent: fc1, GRU, fc2, fc3, fc4 ("1R3" in the reference implementation of QMIX). Its outputs are action
 values, or logits and means of a policy (networks/heads.py), or one value of the state."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ from prism_marl.sharing.base import Identity, Kind, RoleLinear, Sharing, private
 class RecurrentAgent(eqx.Module):
     """Action values from a stream of observations."""
 
+    chain: ClassVar[tuple[str, ...]] = ("fc1", "relu", "gru", "fc2", "relu", "fc3", "relu", "fc4")  # for export
     fc1: RoleLinear
     gru: RoleGRU
     fc2: RoleLinear

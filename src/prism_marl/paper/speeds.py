@@ -122,7 +122,7 @@ def closest(experiment: Experiment, speeds: list[Speed], platform: str) -> Speed
 def seconds_for(experiment: Experiment, speed: Speed) -> float:
     """The time of an experiment at a speed. More seeds take no more time on a GPU, and as many times more on a CPU."""
     run = experiment.run
-    steps = run.steps + getattr(experiment.learner, "warmup", 0)
+    steps = run.steps + getattr(experiment.learner, "warmup", 0) * getattr(experiment.learner, "warmup_on_top", False)
     side_by_side = speed.seeds if speed.platform == "gpu" else run.seeds
     evaluations = -(-run.steps // run.eval_every) + 1
     return (

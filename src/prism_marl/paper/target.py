@@ -72,7 +72,14 @@ class Target:
 def method_curve(task: str, method: str, *, group: str = "", essential: bool = True) -> Curve:
     """A method with the paper's settings, in its usual colour; there is a panel for each task and group."""
     style, panel = method_style(method), f"{task}, {group}" if group else task
-    return Curve(panel, style.label, preset(task, method), style.light, essential=essential, group=group)
+    return Curve(panel, style.label, reproduced(task, method), style.light, essential=essential, group=group)
+
+
+def reproduced(task: str, method: str) -> Experiment:
+    """The preset, with steps counted as the references count them: random ones before learning come on top."""
+    found = preset(task, method)
+    counts = hasattr(found.learner, "warmup_on_top")
+    return found.with_option("learner.warmup_on_top", "true") if counts else found
 
 
 def as_reference(curve: Curve) -> Curve:

@@ -25,6 +25,7 @@ from prism_marl.runs.run_files import (
     Replay,
     Spectra,
     evenly_spaced,
+    load_deployment,
     load_footprint,
     load_replays,
     load_spectra,
@@ -71,6 +72,7 @@ class Run:
     replays: tuple[Replay, ...] = ()
     replays_unread: int = 0  # files beyond the limit that was asked for
     footprint: tuple[FootprintRow, ...] = ()
+    deployment: dict[str, float] = field(default_factory=dict)  # what the policy of one agent costs, if it is known
     notes: tuple[str, ...] = ()
 
 
@@ -122,9 +124,10 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
         replays=replays,
         replays_unread=unread,
         footprint=load_footprint(folder / "footprint.json", notes),
+        deployment=load_deployment(folder / "deployment.json", notes),
     )
     notes.extend(history.told(run.machine))
-    notes.extend(_completeness(run))
+    notes.extend(completeness(run))
     return Run(**{**run.__dict__, "notes": tuple(notes)})
 
 
@@ -215,7 +218,14 @@ def _columns(rows: list[dict[str, float]], skip: Sequence[str] = ()) -> dict[str
     return {name: column for name, column in columns.items() if np.isfinite(column).any()}
 
 
-def _completeness(run: Run) -> list[str]:
+def _numbers(values: list[Any]) -> FloatArray:
+    """Each as a number, NaN where it is none; nearly always all are, and that is quick to see."""
+    if set(map(type, values)) == {float}:
+        return np.array(values)
+    return np.array([number(value) for value in values])
+
+
+def completeness(run: Run) -> list[str]:
     """What a reader of the curves should know before trusting them."""
     if not run.evaluations:
         return ["There are no evaluations, so there is no learning curve."]

@@ -26,6 +26,7 @@ from prism_marl.reports.load import (
     metric_names,
     on_common_grid,
 )
+from prism_marl.reports.merge import merge_seeds
 from prism_marl.reports.start import counts_by_start, start_sentence
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
@@ -70,7 +71,7 @@ def detail_for(count: int) -> Detail:
 
 
 def load_study(paths: Sequence[Path]) -> Study:
-    """Every run at or below the given folders, each once."""
+    """Every run at or below the given folders, each once; those that differ in seeds alone as one."""
     found = [folder for path in paths for folder in find_runs(path, allow_none=True)]
     folders = list(dict.fromkeys(folder.resolve() for folder in found))  # each once, links or not
     detail = detail_for(len(folders))
@@ -84,7 +85,7 @@ def load_study(paths: Sequence[Path]) -> Study:
     for path in map(Path, paths):
         for folder in empty_folders(path, found):
             empty.setdefault(folder.resolve(), str(Path(path.resolve().name) / folder.relative_to(path)))
-    return Study(tuple(in_reading_order(runs)), tuple(empty.values()))
+    return Study(tuple(in_reading_order(merge_seeds(runs))), tuple(empty.values()))
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
@@ -161,6 +162,7 @@ def _run_data(run: Run, label: str, dash: int, detail: Detail, room: list[int]) 
             {**vars(row), "colour": [method_style(row.method).light, method_style(row.method).dark]}
             for row in run.footprint
         ],
+        "deployment": run.deployment,
         "config": flat_settings(run.config),
         "machine": flat_settings({name: fact for name, fact in run.machine.items() if name != "segments"}),
         "notes": notes,

@@ -26,7 +26,7 @@ def start_sentence(counts: StartCounts | None, word: str) -> str:
     if pairs >= ENOUGH:
         share = f"{100 * counts.shares[0]:.0f}% of the mask differences follow the initial random draw (chance: 50%)"
     return (
-        f"{share}: at the end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a direction "
-        f"on and another has it off; in {explained:,} of them the one that has it on started with the lower "
-        f"threshold{half}."
+        f"{share}: at the end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a "
+        f"direction on and another has it off; in {explained:,} of them the one that has it on started with the "
+        f"lower threshold{half}."
     )

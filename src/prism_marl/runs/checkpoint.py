@@ -5,11 +5,9 @@ another checkpoint is detected just as a damaged one.
 """
 
 import contextlib
-import hashlib
 import json
-import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,10 +20,10 @@ import safetensors.numpy
 
 from prism_marl.errors import UserError
 from prism_marl.files import HeldFolder, check_plain, write_atomically
+from prism_marl.sealed import Pieces, digest
 from prism_marl.training.state import PartialArray
 
 FORMAT = "4"
-PIECE = 2**24  # bytes of a large array that are read at once
 KEEP = 2  # the newest and the one before, so that one damaged file does not end the run
 
 State = TypeVar("State")
@@ -68,23 +66,13 @@ def save(
 ) -> Path:
     """Write checkpoint ``number`` of an owner and delete all but the newest ``KEEP``."""
     written = json.dumps({"number": number, "owner": owner, "notes": notes})
-    metadata = {"format": FORMAT, "digest": _digest(tensors, written), "content": written}
+    metadata = {"format": FORMAT, "digest": digest(tensors, written), "content": written}
     path = folder / f"{number:08d}.safetensors"
     write_atomically(path, safetensors.numpy.save(tensors, metadata=metadata), inside)
     for old in paths(folder)[KEEP:]:
         with contextlib.suppress(OSError):  # the new one is safe; an old one only takes space
             old.unlink(missing_ok=True)
     return path
-
-
-def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
-    """Safetensors whose bytes depend on the content alone; the library writes its metadata in a random order."""
-    content = bytearray(safetensors.numpy.save(tensors, metadata=metadata))
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["__metadata__"] = dict(sorted(metadata.items()))
-    content[8 : 8 + size] = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
-    return bytes(content)
 
 
 def paths(folder: Path) -> list[Path]:
@@ -130,14 +118,14 @@ def load(path: Path, template: State, owner: str = "", without: str = "") -> tup
             written = metadata.get("content", "")
             passed = [name for name in file.keys() if without and name.startswith(without)]  # noqa: SIM118
             tensors = {name: file.get_tensor(name) for name in file.keys() if name not in passed}  # noqa: SIM118
-            digest = _digest(tensors | {name: _Pieces(file, name) for name in passed}, written)
+            found = digest(tensors | {name: Pieces(file, name) for name in passed}, written)
     except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
         raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
         )
-    if metadata.get("digest") != digest:
+    if metadata.get("digest") != found:
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:
         number, found_owner, notes = operator.itemgetter("number", "owner", "notes")(json.loads(written))
@@ -201,35 +189,3 @@ def _on_host(leaf: Any) -> np.ndarray:
 
 def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-class _Pieces:
-    """An array of a file that is too large to hold: only its bytes pass by, in order."""
-
-    def __init__(self, file: Any, name: str):
-        self._file, self._name = file, name
-        self.shape = tuple(file.get_slice(name).get_shape())
-        self._small = len(self.shape) < 2 or 0 in self.shape
-        first = file.get_tensor(name) if self._small else file.get_slice(name)[(slice(0, 1),) * len(self.shape)]
-        self.dtype = first.dtype
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        if self._small:
-            yield self._file.get_tensor(self._name)
-            return
-        array, row = self._file.get_slice(self._name), math.prod(self.shape[2:]) * self.dtype.itemsize
-        some = max(1, PIECE // row)
-        for first in range(self.shape[0]):
-            for second in range(0, self.shape[1], some):
-                yield array[first : first + 1, second : min(second + some, self.shape[1])]
-
-
-def _digest(tensors: Mapping[str, np.ndarray | _Pieces], content: str) -> str:
-    digest = hashlib.blake2b(content.encode(), digest_size=16)
-    for name in sorted(tensors):
-        value = tensors[name]
-        digest.update(f"{name}:{value.dtype}:{value.shape};".encode())
-        for part in value if isinstance(value, _Pieces) else [value]:
-            whole = np.ascontiguousarray(part)
-            digest.update(whole.reshape(-1).view(np.uint8).data if whole.size else b"")
-    return digest.hexdigest()

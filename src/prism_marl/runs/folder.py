@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from prism_marl import envs
 from prism_marl.errors import UserError, storage_error
+from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import method_settings
 from prism_marl.files import LOCK, HeldFolder, StrangeFileError, parse_json, read_text, refuse_links_out
@@ -22,8 +24,11 @@ from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
 from prism_marl.runs.user_files import explain_unknown_names, record_user_files
 from prism_marl.scene import Scene, scene_to_json
+from prism_marl.sealed import serialise
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
+
+MOST_SHOWN = 8  # fields in which two experiments differ
 
 
 @contextlib.contextmanager
@@ -61,8 +66,7 @@ def write_config(experiment: Experiment, folder: Path, inside: HeldFolder | None
     """A folder belongs to one experiment for good."""
     path = folder / "config.json"
     if path.exists():
-        if load_experiment(folder) != experiment:
-            raise UserError(f"{folder} holds another experiment; choose another --out")
+        refuse_another(load_experiment(folder), experiment, folder)
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode(), inside)
     record_user_files(experiment, folder)
@@ -77,6 +81,48 @@ def write_config(experiment: Experiment, folder: Path, inside: HeldFolder | None
 def machine_facts(experiment: Experiment) -> dict[str, Any]:
     """What computes an experiment here and now."""
     return describe_machine() | {"environment": envs.describe(experiment.task).version}
+
+
+def refuse_another(held: Experiment, experiment: Experiment, folder: Path) -> None:
+    """Raise, with all fields that differ, unless a folder holds this experiment. That it was extended is no difference:
+    it is a record, and the steps show it."""
+    same = replace(experiment, run=replace(experiment.run, extended_from=held.run.extended_from))
+    found = config.differences(held, same)
+    if not found:
+        return
+    shown = [f"{path} is {_shown(old)} there and {_shown(new)} here" for path, old, new in found[:MOST_SHOWN]]
+    rest = f" and {len(found) - MOST_SHOWN} more fields" if len(found) > MOST_SHOWN else ""
+    longer = [path for path, _, _ in found] == ["run.steps"] and same.run.steps > held.run.steps
+    remedy = f", or continue that run with --extend {same.run.steps}" if longer else ""
+    raise UserError(f"{folder} holds another experiment: {', '.join(shown)}{rest}; choose another --out{remedy}")
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
+
+
+def extend(folder: Path, steps: int) -> Experiment:
+    """Raise the budget of a finished run to ``steps`` and record the one before; the experiment as it is now. Asking
+    for the same steps again changes nothing, so that a command can be repeated until it is done."""
+    with locked(folder) as inside:
+        held = load_experiment(folder)
+        if steps == held.run.steps:
+            return held
+        if steps < held.run.steps:
+            raise UserError(f"--extend: the run in {folder} has {held.run.steps:,} steps; give a larger total")
+        if not (folder / "done").exists():
+            raise UserError(
+                f"--extend: the run in {folder} has not reached its {held.run.steps:,} steps; "
+                "continue it first, with the command that began it"
+            )
+        record = (*held.run.extended_from, held.run.steps)
+        extended = replace(held, run=replace(held.run, steps=steps, extended_from=record))
+        extended.validate()
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        content["run"] |= {"steps": steps, "extended_from": list(record)}
+        (folder / "done").unlink()  # first: between the two, the run merely has to be continued
+        checkpoint.write_atomically(folder / "config.json", (json.dumps(content, indent=2) + "\n").encode(), inside)
+        return extended
 
 
 def _refuse_another_precision(folder: Path) -> None:
@@ -95,9 +141,13 @@ def _refuse_another_precision(folder: Path) -> None:
 
 
 def owner(folder: Path) -> str:
-    """What every checkpoint of a folder carries: a digest of the content of its config.json, however it is spaced."""
+    """What every checkpoint of a folder carries: a digest of the content of its config.json as the run was begun,
+    however it is spaced."""
     load_experiment(folder)
     content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    budgets = content.get("run", {}).pop("extended_from", [])
+    if budgets:
+        content["run"]["steps"] = budgets[0]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -173,4 +223,4 @@ def write_spectra(
         tensors[f"{name}.mask"] = np.ascontiguousarray(on, np.uint8)
         metadata[f"common.{name}"] = str(common[name])
     path = folder / "spectra" / f"{evaluation:06d}.safetensors"
-    checkpoint.write_atomically(path, checkpoint.serialise(tensors, metadata), inside)
+    checkpoint.write_atomically(path, serialise(tensors, metadata), inside)

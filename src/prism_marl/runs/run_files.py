@@ -214,3 +214,10 @@ def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
             method = str(row.get("method", "unknown"))[:100]
             rows.append(FootprintRow(method, str(row.get("label", method))[:100], *sizes))
     return tuple(rows)
+
+
+def load_deployment(path: Path, notes: list[str]) -> dict[str, float]:
+    """What the policy of one agent costs, as a run notes it at its end; empty before that."""
+    raw = read_json(path, path.parent, notes) if path.exists() else None
+    found = raw if isinstance(raw, dict) else {}
+    return {name: value for name, given in found.items() if math.isfinite(value := number(given)) and value >= 0}

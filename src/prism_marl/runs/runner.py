@@ -26,6 +26,7 @@ from prism_marl.experiment.experiment import Experiment
 from prism_marl.files import HeldFolder
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint, history
+from prism_marl.runs.exporting import write_policies
 from prism_marl.runs.folder import (
     locked,
     machine_facts,
@@ -40,6 +41,7 @@ from prism_marl.runs.rows import ROW_FILES, Rows, noted
 from prism_marl.runs.signals import Stop, stop_signals
 from prism_marl.runs.spectra import SpectraRecorder
 from prism_marl.runs.timing import Stopwatch
+from prism_marl.runs.warm_start import begin_with, kept_networks
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
@@ -113,7 +115,7 @@ class _Session:
         if self._finished:
             return
         while self.evaluation <= last:
-            before = self.trainer.warmup if self.evaluation else 0  # steps on top of the budget
+            before = self.trainer.extra if self.evaluation else 0  # steps on top of the budget
             state = self._reach(state, before + min(total, self.evaluation * every))
             state = self._evaluate(state)
             done = self.evaluation - 1
@@ -122,6 +124,7 @@ class _Session:
             if done == 0:
                 self.writer.wait()  # so that later rows never stand in a folder without a checkpoint
         self._write_replay(state)
+        write_policies(self.trainer, state, self.folder, self._number(state))
         if lost := self.trainer.dropped():
             self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
         self.writer.wait()
@@ -130,7 +133,7 @@ class _Session:
     def _reach(self, state: TrainState, goal: int) -> TrainState:
         """Train until every seed has taken ``goal`` steps, with the sharing method's own stops on the way."""
         sharing, warmup = self.trainer.experiment.sharing, self.trainer.warmup
-        total = warmup + self.trainer.experiment.run.steps
+        total = self.trainer.extra + self.trainer.experiment.run.steps
         self.watch.start(int(self._steps(state).sum()))
         while True:
             now, pretraining = self._steps(state).min(), min(warmup + sharing.pretraining_steps(), total)
@@ -239,7 +242,7 @@ class _Session:
             for rows in self.rows.values():
                 rows.cut(0)
             history.begin(self.folder, machine_facts(self.trainer.experiment), self.held)
-            return self.programs.put(self.programs.init())
+            return self.programs.put(self._begun(self.programs.init()))
         state, notes, complaints = found
         for complaint in complaints:
             self.monitor.note(f"{complaint}; going back to the one before")
@@ -256,14 +259,24 @@ class _Session:
         self.monitor.progress(reached, 0.0, "")
         return self.programs.put(state)
 
+    def _begun(self, state: TrainState) -> TrainState:
+        """A fresh state, with the networks of another run where the experiment begins with them."""
+        experiment = self.trainer.experiment
+        if not experiment.start.digest:
+            return state
+        return begin_with(self.trainer, state, kept_networks(experiment, self.folder))
+
     def _save(self, state: TrainState) -> None:
         """Named by the iteration, which grows with every piece; evaluation 0 is iteration 0."""
         tensors = checkpoint.flatten(packed(state))
         self._refuse_nonsense(broken_weights(tensors))
-        number = 1000 * int(state.clock.iteration) + min(self.evaluation, 999)
         seals = {name: rows.seal() for name, rows in self.rows.items()}
         notes = {"evaluation": self.evaluation, "rows": seals, "stretch": self.watch.note()}
-        self.writer.save(number, tensors, notes)
+        self.writer.save(self._number(state), tensors, notes)
+
+    def _number(self, state: TrainState) -> int:
+        """Of the checkpoint of this state."""
+        return 1000 * int(state.clock.iteration) + min(self.evaluation, 999)
 
     def _lost_rows(self, notes: dict[str, Any]) -> str | None:
         try:

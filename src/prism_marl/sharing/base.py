@@ -70,6 +70,10 @@ class RoleLinear(eqx.Module):
         """The singular values of each identity and which of them are on; None for methods without them."""
         return None
 
+    def factors(self) -> tuple[Float[Array, "o r"], Float[Array, "m r"], Float[Array, "i r"]] | None:
+        """U, s and V with ``dense()`` = U diag(s_m) V^T, for methods that share U and V; None for others."""
+        return None
+
 
 class RoleGate(eqx.Module):
     """Fixed node masks on the output of a recurrent core, one row per identity (SNP, AdaPS)."""

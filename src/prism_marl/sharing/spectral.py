@@ -77,6 +77,9 @@ class FactoredLinear(RoleLinear):
     def dense(self) -> Float[Array, "m o i"]:
         return self.by_spectrum().dense()
 
+    def factors(self) -> tuple[Float[Array, "o r"], Float[Array, "m r"], Float[Array, "i r"]]:
+        return self.U, self.spectra(), self.V
+
     def dense_bias(self) -> Float[Array, "m o"]:
         return self.by_spectrum().dense_bias()
 

@@ -49,8 +49,13 @@ class Trainer:
 
     @property
     def warmup(self) -> int:
-        """Environment steps before training that do not count towards the budget."""
+        """Environment steps with random actions before learning."""
         return self.learner.collection.warmup
+
+    @property
+    def extra(self) -> int:
+        """Environment steps on top of the budget: that warm-up, where the learner counts it so."""
+        return self.warmup if self.learner.collection.warmup_on_top else 0
 
     def _numbers(self) -> Int[Array, " seeds"]:
         return seed_numbers(self.experiment.run.seed, self.experiment.run.seeds)
@@ -209,6 +214,11 @@ class Trainer:
         """Resets and re-clustering of the sharing method."""
         seeds = self._changed(state, "refresh")
         return self._with_seeds(state, seeds, refreshed=jnp.min(seeds.steps))
+
+    def with_states(self, state: TrainState, states: Any) -> TrainState:
+        """The same with other states of the learner, one for each seed."""
+        old = state.seeds
+        return self._with_seeds(state, SeedState(states, old.buffer, old.env, old.steps, old.log))
 
     def _with_seeds(self, state: TrainState, seeds: SeedState, **counters: Any) -> TrainState:
         found = {"prepared": state.prepared, "refreshed": state.refreshed} | counters

@@ -12,7 +12,19 @@ function footprintSection(section, run) {
   section.append(heading("Footprint", { "": "footprint" }), make("div", { class: "panel" }, grid),
     caption("What diversity costs.", "All parameters of the agents' networks on this task and width; hatched is what belongs to single agents. Look for methods that give agents a matrix of their own yet keep the hatched part small: it is what grows with every further agent."));
   figure(grid, redraw);
+  const ship = shipping(run.deployment);
+  if (ship) section.append(ship);
   return true;
+}
+
+// What one agent's trained policy costs where it is played.
+function shipping(cost) {
+  if (!cost || !Number.isFinite(cost.bytes)) return null;
+  const factored = cost.factored_bytes < cost.bytes ? `, ${whole(cost.factored_bytes)} with shared factors` : "";
+  const rows = [["Bytes to ship", whole(cost.bytes) + factored], ["Multiply-adds for an action", whole(cost.multiply_adds)],
+    ["Microseconds for an action", `${cost.microseconds.toFixed(1)} (measured: numpy, one sample)`]];
+  return make("div", { class: "panel settings", "data-what": "deployment" }, make("div", {}, make("span", { text: "For each agent" }), make("span", {})),
+    ...rows.map(([name, value]) => make("div", {}, make("span", { text: name }), make("span", { text: value }))));
 }
 
 function sizeRow(row, largest, mine) {

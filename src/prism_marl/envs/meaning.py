@@ -1,0 +1,81 @@
+"""What the numbers of an observation and of an action mean, with units, where an environment can say so."""
+
+from dataclasses import dataclass
+
+from prism_marl.envs.lbf_places import make_foraging
+from prism_marl.envs.mamujoco.fields import fields, motors
+from prism_marl.envs.mamujoco.tasks import find_task
+from prism_marl.envs.skirmish import make_battle
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Names are empty where nobody knows them."""
+
+    observation_names: tuple[str, ...] = ()
+    observation_meaning: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()  # of discrete actions, or of the numbers of an action vector
+
+
+def lbf_meaning(variant: str) -> Meaning:
+    """Foraging."""
+    found = make_foraging(variant).fields()
+    moves = ("stay", "north", "south", "west", "east", "load")
+    return Meaning(tuple(field.name for field in found), tuple(field.meaning for field in found), moves)
+
+
+def roles_meaning(variant: str) -> Meaning:
+    """The game of indices."""
+    return Meaning(("one",), ("always 1",), tuple(f"play {agent}" for agent in range(int(variant))))
+
+
+def reach_meaning(variant: str) -> Meaning:
+    """The game of points."""
+    del variant
+    names, meanings = ("drift", "one", "minus_one"), ("the drift", "always 1", "always -1")
+    return Meaning(names, meanings, ("x: first coordinate, -1 to 1", "y: second coordinate, -1 to 1"))
+
+
+def robot_meaning(variant: str) -> Meaning:
+    """Robots. Every agent has the same observation; its action is the torque of its own joints."""
+    task = find_task(variant)
+    found = fields(task)
+    moved = [", ".join(motors(task)[place :: task.joints]) for place in range(task.joints)]
+    actions = tuple(f"torque, -1 to 1 of the motor's range, of one of: {names}" for names in moved)
+    return Meaning(tuple(field.name for field in found), tuple(field.meaning for field in found), actions)
+
+
+def battle_meaning(variant: str) -> Meaning:
+    """Battles: where an agent may walk, the enemies, the allies, itself; names as in docs/environments.md."""
+    env = make_battle(variant)
+    body = ["health", *(["shield"] if env.table.shielded else [])]
+    types = [f"is_{unit.name}" for unit in env.table.units]
+    seen = ["distance", "dx", "dy", *body, *types]
+    names = [f"move.{way}" for way in ("north", "south", "east", "west")]
+    names += [f"enemy{k}.{part}" for k in range(env.enemies) for part in ("target", *seen)]
+    names += [f"ally{k}.{part}" for k in range(env.spec.ids - 1) for part in ("seen", *seen)]
+    names += [f"self.{part}" for part in (*body, "x", "y", *types)]
+    actions = ("no-op", "stop", "north", "south", "east", "west")
+    targets = tuple(f"attack enemy {k}, or heal agent {k}" for k in range(env.enemies))
+    return Meaning(tuple(names), tuple(map(_in_words, names)), (*actions, *targets))
+
+
+_BATTLE_UNITS = {
+    "target": "1: legal target now",
+    "seen": "1: alive and within sight",
+    "distance": "between centres, over the agent's sight",
+    "dx": "to the east, over the agent's sight",
+    "dy": "to the north, over the agent's sight",
+    "health": "share of the health that is left",
+    "shield": "share of the shield that is left",
+    "x": "over the width of the map",
+    "y": "over the height of the map",
+}
+
+
+def _in_words(name: str) -> str:
+    """The meaning of a battle's field, with its unit."""
+    who, _, part = name.partition(".")
+    if who == "move":
+        return f"1: may walk {part}"
+    return _BATTLE_UNITS.get(part, f"1: {part.removeprefix('is_')}")
