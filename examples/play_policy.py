@@ -22,7 +22,7 @@ def onnx_policy(path):
 
     def act(obs, memory, actions):
         feed = {"obs": obs[None], "h_in": memory, "mask": np.ones((1, len(obs), actions), bool)}
-        found = session.run(None, {name: feed[name] for name in names})
+        found = [np.asarray(one) for one in session.run(None, {name: feed[name] for name in names})]
         return found[0][0], found[-1]
 
     return act

@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_costs_the_way_from_the_one_before_and_no_more(trai
 def test_a_folder_in_use_is_refused(trained, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
-    monkeypatch.setattr(runner, "_check_memory", lambda trainer: None)
+    monkeypatch.setattr(runner, "check_memory", lambda trainer: None)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="in use by another process") as error:
@@ -136,7 +136,7 @@ def test_a_folder_belongs_to_one_experiment(trained, tmp_path, monkeypatch, chan
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    monkeypatch.setattr(runner, "_check_memory", lambda trainer: None)
+    monkeypatch.setattr(runner, "check_memory", lambda trainer: None)
     with pytest.raises(UserError, match="holds another experiment"):
         runner.run(foraging().with_option(*change), folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -200,7 +200,7 @@ def test_more_environments_keep_the_ratio_of_updates_to_episodes(monkeypatch, en
 
 def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(runner, "_check_memory", lambda trainer: None)
+    monkeypatch.setattr(runner, "check_memory", lambda trainer: None)
     with pytest.raises(UserError, match=r"cannot be used .*; choose another --out"):
         runner.run(foraging(), tmp_path / "file" / "run")
     with pytest.raises(UserError, match="is not a run folder"):

@@ -96,7 +96,7 @@ def _reference(model: Any, c: Contract) -> Outputs:
     """The model in the interpreter of the package onnx, which is written for reading and not for speed."""
     from onnx.reference import ReferenceEvaluator
 
-    session = ReferenceEvaluator(model)
+    session: Any = ReferenceEvaluator(model)
     return onnx_outputs(c, lambda feed: session.run(None, feed))
 
 

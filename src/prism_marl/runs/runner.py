@@ -35,8 +35,9 @@ from prism_marl.runs.folder import (
     write_config,
     write_replay,
 )
-from prism_marl.runs.machine import free_bytes, full_memory_explained
+from prism_marl.runs.machine import full_memory_explained
 from prism_marl.runs.masks import Layers
+from prism_marl.runs.memory import check_memory
 from prism_marl.runs.rows import ROW_FILES, Rows, noted
 from prism_marl.runs.signals import Stop, stop_signals
 from prism_marl.runs.spectra import SpectraRecorder
@@ -68,7 +69,7 @@ def run(
     experiment.validate()
     check_user_code(experiment)
     trainer = make_trainer(experiment)
-    template = _check_memory(trainer)
+    template = check_memory(trainer)
     with (
         contextlib.closing(trainer),
         locked(folder, patience) as held,
@@ -297,20 +298,3 @@ class _Session:
 def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
     """One seed's numbers, in as many digits as float32 holds."""
     return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}
-
-
-def _check_memory(trainer: Trainer) -> TrainState:
-    """Shapes of the training state; it is refused before anything is allocated if it cannot fit."""
-    replay, free = trainer.buffer_bytes(), free_bytes()
-    if free is not None and replay > free:
-        raise UserError(
-            f"replay needs {replay / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: lower learner.buffer or run.seeds"
-        )
-    state = trainer.shapes()
-    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    if free is not None and needed > free:
-        raise UserError(
-            f"networks and replay need {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free: "
-            "lower network.width or other sizes, or run.seeds"
-        )
-    return state

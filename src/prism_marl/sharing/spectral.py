@@ -31,9 +31,9 @@ class SpectrumLinear(RoleLinear):
     """y = ((x V) * s_m) U^T + b with the singular values of every identity as a table."""
 
     U: Float[Array, "o r"]
-    spectra: Float[Array, "m r"] = private()
     V: Float[Array, "i r"]
     bias: Float[Array, " o"]
+    spectra: Float[Array, "m r"] = private()
     identities: int = eqx.field(static=True)
 
     def dense(self) -> Float[Array, "m o i"]:
@@ -72,7 +72,7 @@ class FactoredLinear(RoleLinear):
 
     def by_spectrum(self) -> SpectrumLinear:
         """The same layer with the singular values of every identity worked out."""
-        return SpectrumLinear(self.U, self.spectra(), self.V, self.bias, self.identities)
+        return SpectrumLinear(U=self.U, V=self.V, bias=self.bias, spectra=self.spectra(), identities=self.identities)
 
     def dense(self) -> Float[Array, "m o i"]:
         return self.by_spectrum().dense()
