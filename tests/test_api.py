@@ -73,7 +73,7 @@ def test_what_cannot_work_is_one_sentence(run, tmp_path):
 
 def test_jax_keeps_the_settings_of_whoever_calls(run, monkeypatch):
     seen = []
-    monkeypatch.setattr(api, "run_experiment", lambda *_: seen.append(jax.config.jax_default_matmul_precision))
+    monkeypatch.setattr(api, "run_experiment", lambda *_, **__: seen.append(jax.config.jax_default_matmul_precision))
     with jax.default_matmul_precision("bfloat16"):
         pm.train(run.experiment, out=run.folder, progress=Quiet())
         assert jax.config.jax_default_matmul_precision == "bfloat16"

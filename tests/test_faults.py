@@ -28,7 +28,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
 from prism_marl.learners import log
 from prism_marl.learners.base import Clock
-from prism_marl.runs import checkpoint, machine, runner
+from prism_marl.runs import checkpoint, machine, memory, runner
 from prism_marl.runs import folder as run_folder
 from prism_marl.training import finite
 from prism_marl.training.build import make_trainer
@@ -293,11 +293,11 @@ def little_memory(spare: int) -> Iterator[None]:
 def test_memory_that_runs_out_is_explained(tmp_path, monkeypatch):
     """Sixty gigabytes for a process that may have four: the allocation itself must fail."""
     experiment = small("roles/2", "fups", learner__buffer=str(2**31 - 1))
-    monkeypatch.setattr(runner, "free_bytes", lambda: 4 * 2**30)
+    monkeypatch.setattr(memory, "free_bytes", lambda: 4 * 2**30)
     with pytest.raises(UserError, match=r"replay needs \d+\.\d GiB, 4\.0 GiB are free: lower learner\.buffer"):
         runner.run(experiment, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
-    monkeypatch.setattr(runner, "free_bytes", lambda: None)  # a device that does not tell
+    monkeypatch.setattr(memory, "free_bytes", lambda: None)  # a device that does not tell
     words = r"memory of the device .* ran out; .* lower run\.seeds, run\.envs"
     with little_memory(4 * 2**30), pytest.raises(UserError, match=words) as error:
         runner.run(experiment, tmp_path / "run")

@@ -20,7 +20,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment import config
 from prism_marl.learners.value import ValueLearner
 from prism_marl.monitor import Quiet
-from prism_marl.runs import checkpoint, runner
+from prism_marl.runs import checkpoint, memory, runner
 from prism_marl.runs import folder as run_folder
 from tiny import final_state, foraging, record, same_arrays, small
 
@@ -156,11 +156,11 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(tmp_path, monkeypat
         return array
 
     monkeypatch.setattr(jnp, "zeros", traced)
-    monkeypatch.setattr(runner, "free_bytes", lambda: needed - 1)
+    monkeypatch.setattr(memory, "free_bytes", lambda: needed - 1)
     with pytest.raises(UserError, match=r"replay needs .* GiB are free: lower learner\.buffer or run\.seeds"):
         runner.run(experiment, tmp_path / "run")
     monkeypatch.undo()
-    monkeypatch.setattr(runner, "free_bytes", lambda: needed + 10_000)
+    monkeypatch.setattr(memory, "free_bytes", lambda: needed + 10_000)
     with pytest.raises(UserError, match=r"networks and replay need .* lower network\.width"):
         runner.run(experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
-from prism_marl.files import StrangeFileError, check_plain, write_atomically
+from prism_marl.files import HeldFolder, StrangeFileError, check_plain, write_atomically
 from prism_marl.policies.contract import FORMAT, Contract
 from prism_marl.policies.policy import Policy
 from prism_marl.sealed import digest, serialise
@@ -89,7 +89,7 @@ def read_policy(path: Path, root: Path | None = None) -> Policy:
     return Policy(Contract.from_json(written, str(path)), tensors, str(path))
 
 
-def write_policy(policy: Policy, path: Path) -> Path:
+def write_policy(policy: Policy, path: Path, inside: HeldFolder | None = None) -> Path:
     """Write a policy so that ``read_policy`` reads it; the ending of the name says in which format."""
     written, tensors = policy.contract.to_json(), policy.tensors
     if path.suffix.lower() == ".npz":
@@ -97,7 +97,7 @@ def write_policy(policy: Policy, path: Path) -> Path:
         content = _npz(arrays)
     else:
         content = serialise(tensors, {"contract": written, "digest": digest(tensors, written), "format": FORMAT})
-    write_atomically(path, content)
+    write_atomically(path, content, inside)
     return path
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from prism_marl import envs
 from prism_marl.envs import Meaning
 from prism_marl.errors import UserError
-from prism_marl.files import write_atomically
+from prism_marl.files import HeldFolder, write_atomically
 from prism_marl.learners.base import Deployable, Learner
 from prism_marl.policies.export import BATCH, ENDINGS, STEPS, Exported, check_format, export_policy, measure
 from prism_marl.policies.extract import Origin, extract, seed_state
@@ -173,7 +173,7 @@ def _kept(folder: Path, seed: int, number: int) -> bool:
         return False
 
 
-def write_policies(trainer: Trainer, state: Any, folder: Path, number: int) -> None:
+def write_policies(trainer: Trainer, state: Any, folder: Path, number: int, inside: HeldFolder | None = None) -> None:
     """Keep the policies of a finished run in its folder, and note what one of an agent costs. Learners that do not say
     how they act outside of training have none."""
     learner, run = trainer.learner, trainer.experiment.run
@@ -189,7 +189,7 @@ def write_policies(trainer: Trainer, state: Any, folder: Path, number: int) -> N
         policy = policies.policy(seed)
         if policy.bytes > FACTORED_ABOVE:
             policy = policies.policy(seed, factored=True)
-        write_policy(policy, policy_file(folder, seed))
+        write_policy(policy, policy_file(folder, seed), inside)
     one, factored = policies.policy(agent=0), policies.policy(agent=0, factored=True)
     latency = measure(one, seconds=0.05)
     sizes = {
@@ -201,4 +201,4 @@ def write_policies(trainer: Trainer, state: Any, folder: Path, number: int) -> N
         "microseconds": latency.microseconds,
         "runtime": latency.runtime,
     }
-    write_atomically(folder / SIZES, (json.dumps(sizes, indent=1) + "\n").encode())
+    write_atomically(folder / SIZES, (json.dumps(sizes, indent=1) + "\n").encode(), inside)

@@ -125,7 +125,7 @@ class _Session:
             if done == 0:
                 self.writer.wait()  # so that later rows never stand in a folder without a checkpoint
         self._write_replay(state)
-        write_policies(self.trainer, state, self.folder, self._number(state))
+        write_policies(self.trainer, state, self.folder, self._number(state), self.held)
         if lost := self.trainer.dropped():
             self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
         self.writer.wait()
