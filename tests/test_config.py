@@ -145,7 +145,7 @@ def test_options_name_every_field_and_explain_it():
         listed = {path: about for path, _, about in config.options(experiment)}
         for group in ("sharing", "learner", "network", "run"):
             part = getattr(experiment, group)
-            names = {field.name for field in dataclasses.fields(part)} - {"method", "algorithm"}
+            names = {field.name for field in dataclasses.fields(part)} - {"method", "algorithm", "extended_from"}
             assert {f"{group}.{name}" for name in names} == {path for path in listed if path.startswith(f"{group}.")}
             assert all(listed[f"{group}.{name}"] for name in names), method
 
@@ -263,8 +263,10 @@ def test_the_default_of_foraging_is_the_one_that_learns_and_of_all_else_the_pape
     learner = preset(LBF, "prism").learner
     assert (learner.td_lambda, learner.half_loss, learner.target_rate) == (0.0, False, 0.01)
     assert (learner.lr, learner.epsilon_anneal, learner.standardise_rewards) == (3e-4, 200_000, True)
-    for task in ("skirmish/terran_5_vs_5", "mamujoco/ant-4x2", "roles/4", "reach/3"):
+    for task in ("skirmish/terran_5_vs_5", "roles/4", "reach/3"):
         assert preset(task, "prism") == preset(task, "prism", "paper")
+    ours, paper = (preset("mamujoco/ant-4x2", "prism", name).learner for name in ("default", "paper"))
+    assert not ours.warmup_on_top and dataclasses.replace(ours, warmup_on_top=True) == paper  # random steps on top
 
 
 @pytest.mark.parametrize("task", [LBF, "skirmish/terran_5_vs_5", "mamujoco/ant-4x2", "roles/4", "reach/3"])
@@ -278,7 +280,8 @@ def test_critics_of_robots_have_layernorm_unless_the_preset_says_otherwise():
         for method in METHODS:
             assert preset(task, method).learner.critic_layernorm
         plain = preset(task, "fups", "plain-critics").learner
-        assert plain == dataclasses.replace(preset(task, "fups").learner, critic_layernorm=False)
+        assert not plain.critic_layernorm
+        assert plain == dataclasses.replace(preset(task, "fups", "paper").learner, critic_layernorm=False)
     assert preset("mamujoco/ant-4x2", "prism", "paper_table").learner.critic_layernorm
 
 
@@ -301,7 +304,7 @@ ROBOTS = {
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_robots_have_their_tuned_values_or_the_tables(robot):
     task = f"mamujoco/{robot}"
-    tuned, table = preset(task, "prism").learner, preset(task, "prism", "paper-table").learner
+    tuned, table = (preset(task, "prism", name).learner for name in ("paper", "paper-table"))
     assert (tuned.n_step, tuned.policy_freq) == ROBOTS[robot]
     assert dataclasses.replace(tuned, n_step=5, policy_freq=2) == table
 

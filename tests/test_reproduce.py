@@ -54,7 +54,8 @@ def test_every_experiment_is_valid_and_runs_to_the_end_of_its_schedules(scale):
 
 def test_at_the_paper_scale_only_the_number_of_seeds_is_not_the_preset():
     for experiment in experiments("fig-mamujoco") + experiments("fig-lbf"):
-        expected = preset(experiment.task, experiment.sharing.method)
+        name = "paper" if experiment.task.startswith("mamujoco") else "default"
+        expected = preset(experiment.task, experiment.sharing.method, name)
         assert experiment == expected.changed(run=replace(expected.run, seeds=5))
 
 

@@ -10,6 +10,7 @@ from prism_marl.collect.compiled import play as play_seeds
 from prism_marl.envs import make
 from prism_marl.learners import QMix, QMixLearner
 from prism_marl.learners.base import Clock
+from prism_marl.learners.packed import laid_out
 from prism_marl.networks.recurrent import recurrent_agent
 from prism_marl.sharing import METHODS, FuPSID
 from prism_marl.sharing.dense import materialise
@@ -68,7 +69,8 @@ def test_what_is_stored_is_what_the_environment_showed(played):
     state, obs = jax.vmap(ENV.reset)(jax.random.split(jax.random.split(key)[0], NUMBER))
     step = jax.jit(jax.vmap(ENV.step))
     keys, valid = jax.random.split(key, NUMBER), np.asarray(episodes.valid)
-    joint = learner._inputs(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes))[1]
+    in_time = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes)
+    joint = learner._inputs(in_time.obs, laid_out(in_time, None).last)[1]
     assert episodes.obs.local.dtype == jnp.int8 and episodes.obs.state.size == 0
     for t in range(ENV.spec.horizon):
         here = valid[:, t]

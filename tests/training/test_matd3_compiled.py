@@ -17,7 +17,13 @@ from tiny import final_state, rows_of, same_result, small_steps
 
 def experiment() -> Experiment:
     """Two seeds, three evaluations."""
-    changes = {"run__seeds": "2", "run__seed": "5", "run__steps": "120", "run__eval_every": "40"}
+    changes = {
+        "run__seeds": "2",
+        "run__seed": "5",
+        "run__steps": "120",
+        "run__eval_every": "40",
+        "learner__warmup_on_top": "true",
+    }
     return small_steps("reach_jax/3", **changes)
 
 

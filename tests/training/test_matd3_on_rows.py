@@ -84,7 +84,7 @@ def test_learning_begins_with_a_short_piece_however_fast_collecting_was(tmp_path
     monkeypatch.setattr(Programs, "get", get)
     monkeypatch.setattr(runner, "PIECE_SECONDS", 1e3)  # a whole run at any rate that was measured
     runner.run(small_steps(learner__warmup="80", run__steps="400", run__eval_every="400"), tmp_path / "run")
-    assert aims == [("collect", 64), ("collect", 80), ("learn", 80 + 64), ("learn", 480)]
+    assert aims == [("collect", 64), ("collect", 80), ("learn", 80 + 64), ("learn", 400)]
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
@@ -136,7 +136,12 @@ def finished(tmp_path_factory) -> Path:
 
 
 def resumable(**changes: str) -> Experiment:
-    resets = {"sharing__reset_interval": "60", "sharing__critic_reset_interval": "50", "sharing__threshold_shift": "0"}
+    resets = {
+        "learner__warmup_on_top": "true",
+        "sharing__reset_interval": "60",
+        "sharing__critic_reset_interval": "50",
+        "sharing__threshold_shift": "0",
+    }
     return small_steps(method="kaleidoscope", run__seeds="2", run__seed="5", **resets, **changes)
 
 
@@ -277,7 +282,7 @@ def test_transitions_are_those_of_the_environment():
 def test_exploration_adds_noise_to_the_actors_and_stays_in_the_box(monkeypatch):
     trainer = make_trainer(small_steps(method="fups"))
     trainer.init()
-    monkeypatch.setattr(NumpyActors, "_actions", lambda *_: np.full((1, 2, 3, 2), 0.9, np.float32))
+    monkeypatch.setattr(NumpyActors, "outputs", lambda *_: np.full((1, 2, 3, 2), np.arctanh(0.9), np.float32))
     batch, (noise, _) = collected(trainer, "explore"), trainer.collector._numbers_of(trainer.learner, 0, 5, "explore")
     assert_allclose(batch.action, np.clip(0.9 + 0.1 * noise, -1, 1), atol=1e-6)
     assert (batch.action == 1).any() and noise.shape == (1, 5, 2, 3, 2)
