@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from prism_marl.envs.groups import make_groups
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
@@ -27,6 +28,15 @@ def lbf_meaning(variant: str) -> Meaning:
 def roles_meaning(variant: str) -> Meaning:
     """The game of indices."""
     return Meaning(("one",), ("always 1",), tuple(f"play {agent}" for agent in range(int(variant))))
+
+
+def groups_meaning(variant: str) -> Meaning:
+    """The game of groups."""
+    groups = range(make_groups(variant).groups)
+    names = tuple(f"sign{sign}" for sign in groups)
+    return Meaning(
+        names, tuple(f"1 if the sign is {sign}" for sign in groups), tuple(f"play {play}" for play in groups)
+    )
 
 
 def reach_meaning(variant: str) -> Meaning:

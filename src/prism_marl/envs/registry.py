@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from prism_marl.envs.base import JaxEnv, PythonEnv, RowsEnv
+from prism_marl.envs.groups import make_groups
 from prism_marl.envs.jaxmarl import make_jaxmarl
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.meaning import (
     Meaning,
     battle_meaning,
+    groups_meaning,
     lbf_meaning,
     reach_meaning,
     robot_meaning,
@@ -54,6 +56,13 @@ _FAMILIES: dict[str, Family] = {
         "one step, identical observations: play your own index",
         make_roles,
         meaning=roles_meaning,
+    ),
+    "groups": Family(
+        "groups/<agents>-<groups>",
+        ("groups/6-3",),
+        "one step, everybody sees one sign: play the sign plus your group, which nobody is told",
+        make_groups,
+        meaning=groups_meaning,
     ),
     "reach": Family(
         "reach/<agents>",

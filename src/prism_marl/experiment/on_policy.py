@@ -135,6 +135,7 @@ FAMILIES: dict[str, OnPolicy] = {
     "jaxmarl": BATTLES,
     "mamujoco": ROBOTS,
     "roles": ROLES,
+    "groups": ROLES,
     "reach": REACH,
     "reach_jax": REACH,
 }

@@ -187,6 +187,7 @@ _FAMILIES = {
     "jaxmarl": _SMACV2,  # [C] SMAX is why it is there
     "mamujoco": _MAMUJOCO,
     "roles": _ROLES,
+    "groups": _ROLES,
     "reach": _REACH,
     "reach_jax": _REACH,
 }
