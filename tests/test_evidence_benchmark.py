@@ -38,8 +38,9 @@ def test_the_command_of_an_entry_makes_its_experiment(evidence):
     for entry in evidence.queue()[::7]:
         words = evidence.words_for(entry, Path("x"), tf32=False)
         task, method = words[words.index("train") + 1], words[words.index("--sharing") + 1]
-        experiment = preset(task, method)
-        rest = words[words.index("--out") + 2 :]
+        assert words[words.index("--out") + 2] == "--learner"
+        learner, *rest = words[words.index("--learner") + 1 :]
+        experiment = preset(task, method, learner=learner)
         for path, value in zip(rest[::2], rest[1::2], strict=True):
             experiment = experiment.with_option(path.removeprefix("--"), value)
         assert experiment == entry.experiment
@@ -58,6 +59,11 @@ def test_a_slice_takes_the_first_that_fit_and_fills_gaps_with_later_ones(evidenc
         entries[4],
     ]
     assert not evidence.chosen(entries[1:3], 5, 8, 1.0, Path("nothing"))
+    assert list(evidence.chosen(entries, 15, 1, 1.0, Path("nothing"), unknown=2)) == [
+        entries[0],
+        entries[3],
+        entries[4],
+    ]
 
 
 def test_a_slice_keeps_the_rows_of_what_ended_and_nothing_is_run_twice(evidence, tmp_path, monkeypatch, capfd):
