@@ -8,10 +8,10 @@
 
 ``team``: three foragers become five and eight, with room for eight in observation and id (``-places8``), so that
 networks keep their sizes. ``leg``: the motors of one leg keep a quarter of their torque. Every method trains the first
-task; then it goes on from there (``grown``) and begins anew (``scratch``), with equal settings and budgets. Going on,
-Prism and LoRASA learn private numbers alone (``--freeze shared``); NoPS shares none and FuPS+ID has no private ones,
-so these learn all. A seed has recovered at the first evaluation whose return reaches ``SHARE`` of the
-interquartile mean with which the same method ends from scratch on that task.
+task; then it goes on from there and begins anew (``scratch``), with equal settings and budgets. Going on, Prism and LoRASA
+learn private numbers alone (``private``, which is ``--freeze shared``), and Prism, as a control, everything (``all``). NoPS
+shares nothing and FuPS+ID has nothing private, so these learn all. A seed has recovered at the first evaluation whose return
+reaches ``SHARE`` of the interquartile mean with which the same method ends from scratch on that task.
 """
 
 import argparse
@@ -36,8 +36,14 @@ from prism_marl.reports.stats import interquartile_mean
 from prism_marl.sharing.footprint import footprint
 
 SHARE = 0.9
-FREEZE = {"prism": "shared", "lorasa": "shared", "nops": "nothing", "fups_id": "nothing"}
-STARTS = ("grown", "scratch")
+STARTS = {  # of a method's runs on a later task
+    "prism": ("private", "all", "scratch"),
+    "lorasa": ("private", "scratch"),
+    "nops": ("all", "scratch"),
+    "fups_id": ("all", "scratch"),
+}
+FREEZE = {"private": "shared", "all": "nothing"}
+LEARNS = {"private": "private numbers", "all": "everything"}
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,14 @@ class Study:
     options: dict[str, str] = field(default_factory=dict)
 
 
-TINY = {"width": "8", "learner.batch": "4", "learner.buffer": "64", "envs": "4"}
-SMALL_MIXER = {"learner.embed": "4", "learner.hypernet": "4"}
-LBF = {"envs": "8", "learner.scale_inputs": "true", "learner.lr": "1e-3", "learner.epsilon_anneal": "50000"}
+TINY = {"width": "8", "envs": "4"}
+LBF = {"learner": "mappo"}
 TEAM, LEG = "lbf/{}-{}p-{}f-places8", "mamujoco/halfcheetah-2x3"
 STUDIES = {
     "team": Study(
-        TEAM.format("6x6", 3, 2), tuple(TEAM.format("6x6", n, 2) for n in (5, 8)), (300_000, 150_000), 10_000, 100, LBF
+        TEAM.format("6x6", 3, 2), tuple(TEAM.format("6x6", n, 2) for n in (5, 8)), (300_000, 150_000), 15_000, 50, LBF
     ),
-    "leg": Study(LEG, (f"{LEG}-damaged0",), (300_000, 200_000), 10_000, 5, {"envs": "10"}),
+    "leg": Study(LEG, (f"{LEG}-damaged0",), (300_000, 200_000), 10_000, 5, {"envs": "10", "learner.warmup": "5000"}),
 }
 TINY_STUDIES = {
     "team": Study(
@@ -69,10 +74,15 @@ TINY_STUDIES = {
         (400, 200),
         100,
         4,
-        TINY | SMALL_MIXER,
+        TINY | LBF,
     ),
     "leg": Study(
-        LEG, (f"{LEG}-damaged0",), (600, 400), 200, 1, TINY | {"learner.warmup": "200", "learner.critic_width": "8"}
+        LEG,
+        (f"{LEG}-damaged0",),
+        (600, 400),
+        200,
+        1,
+        TINY | {"learner.warmup": "200", "learner.critic_width": "8", "learner.batch": "4", "learner.buffer": "64"},
     ),
 }
 
@@ -83,7 +93,7 @@ class Case:
 
     method: str
     task: str
-    start: str  # "first", "grown" or "scratch"
+    start: str  # "first", or one of ``STARTS``
 
     @property
     def name(self) -> str:
@@ -97,7 +107,7 @@ def first_of(study: Study, method: str) -> Case:
 
 def later_of(study: Study, methods: list[str]) -> Iterator[Case]:
     """All runs that follow the first ones."""
-    return (Case(method, task, start) for method in methods for task in study.later for start in STARTS)
+    return (Case(method, task, start) for method in methods for task in study.later for start in STARTS[method])
 
 
 def command(case: Case, study: Study, out: Path, seeds: int) -> list[str]:
@@ -112,8 +122,8 @@ def command(case: Case, study: Study, out: Path, seeds: int) -> list[str]:
     }
     if case.method == "lorasa":  # both phases, where it begins anew
         words["sharing.switch_step"] = steps // 2
-    if case.start == "grown":
-        words |= {"from": out / first_of(study, case.method).name, "freeze": FREEZE[case.method]}
+    if case.start in FREEZE:
+        words |= {"from": out / first_of(study, case.method).name, "freeze": FREEZE[case.start]}
     extra = [text for name, value in (words | study.options).items() for text in (f"--{name}", str(value))]
     return learn.command(case.task, case.method, out / case.name, extra)
 
@@ -126,7 +136,7 @@ def train(out: Path, study: Study, methods: list[str], seeds: int, side_by_side:
         ready = [
             case
             for case in left
-            if case.start != "grown" or (out / first_of(study, case.method).name / "done").exists()
+            if case.start == "scratch" or (out / first_of(study, case.method).name / "done").exists()
         ]
         commands = {out / case.name: command(case, study, out, seeds) for case in ready}
         if commands:
@@ -154,7 +164,6 @@ def rows(out: Path, study: Study, methods: list[str]) -> list[dict[str, Any]]:
                     "method": case.method,
                     "task": case.task,
                     "start": case.start,
-                    "freeze": FREEZE[case.method] if case.start == "grown" else "nothing",
                     "seed": curve.seed,
                     "target": round(target, 6),
                     "steps_to_recover": steps_to(curve, target),
@@ -186,9 +195,12 @@ def private_numbers(experiment: Experiment) -> float:
     return footprint(jax.eval_shape(learner.build_agent, jax.random.key(0))).private / spec.agents
 
 
+LINES = {"private": "-", "all": "--", "scratch": ":"}
+
+
 def draw(found: list[dict[str, Any]], picture: Path) -> None:
-    """Curves of every later task, solid where a team went on and dashed where it began anew; and what a method's last
-    return is, over the private numbers of one agent."""
+    """Curves of every later task, dotted where a team began anew; and the last returns of those that went on, over the
+    private numbers of one agent."""
     from matplotlib.figure import Figure
 
     tasks = list(dict.fromkeys(row["task"] for row in found))
@@ -200,54 +212,45 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
         for method, start, own in groups(found, task):
             style = method_style(method)
             steps, values = mean_curve(own)
-            panel.plot(
-                steps,
-                values,
-                color=style.light,
-                linestyle="-" if start == "grown" else ":",
-                label=f"{style.label}, {start}",
-            )
-            if start == "grown":
+            panel.plot(steps, values, color=style.light, linestyle=LINES[start], label=f"{style.label}, {start}")
+            if start in FREEZE:
                 numbers = 1 + own[0]["private_per_agent"]  # a method without any has a place on the axis, too
+                label = f"{style.label}, {start}" if place == 0 else None
+                fill = style.light if start == "private" else "none"
                 right.scatter(
-                    numbers, values[-1], color=style.light, marker="os^v"[place % 4], label=f"{style.label}: {task}"
+                    numbers, values[-1], edgecolors=style.light, color=fill, marker="os^v"[place % 4], label=label
                 )
     panels[0].set_ylabel("return, interquartile mean")
     panels[0].legend(fontsize=6)
     right.set_xscale("log")
     right.set_xlabel("private numbers of an agent, plus one")
-    right.set_ylabel("last return of the team that went on")
-    right.legend(fontsize=5)
+    right.set_ylabel("last return of those that went on")
+    right.legend(fontsize=6)
     figure.savefig(picture, dpi=130)
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """The same in numbers, as markdown."""
+    """The same in numbers, as markdown; steps in thousands."""
     lines = [
-        "| task | method | private numbers of an agent | what learns | return at once "
-        "| steps to recover, each seed: gone on | begun anew | last return: gone on | begun anew |",
-        "|---|---|--:|---|--:|---|---|--:|--:|",
+        "| task | method | private numbers of an agent | what learns | return at once | last return "
+        "| from scratch | steps to recover, each seed | from scratch |",
+        "|---|---|--:|---|--:|--:|--:|---|---|",
     ]
     for task in dict.fromkeys(row["task"] for row in found):
-        by_method: dict[str, dict[str, list[dict[str, Any]]]] = {}
-        for method, start, own in groups(found, task):
-            by_method.setdefault(method, {})[start] = own
-        for method, starts in by_method.items():
-            if set(starts) != set(STARTS):
+        sets = {(method, start): own for method, start, own in groups(found, task)}
+        for (method, start), own in sets.items():
+            scratch = sets.get((method, "scratch"))
+            if start not in FREEZE or scratch is None:
                 continue
-            grown, scratch = (starts[start] for start in STARTS)
-            learns = "private numbers" if grown[0]["freeze"] == "shared" else "everything"
+            returns = mean_curve(own)[1]
             cells = [
                 task,
                 method_style(method).label,
-                f"{grown[0]['private_per_agent']:,.0f}",
-                learns,
-                f"{mean_curve(grown)[1][0]:.3g}",
-            ]
-            cells += [
-                recovered(grown),
+                f"{own[0]['private_per_agent']:,.0f}",
+                LEARNS[start],
+                *(f"{value:.3g}" for value in (returns[0], returns[-1], mean_curve(scratch)[1][-1])),
+                recovered(own),
                 recovered(scratch),
-                *(f"{mean_curve(own)[1][-1]:.3g}" for own in (grown, scratch)),
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -255,8 +258,8 @@ def table(found: list[dict[str, Any]]) -> str:
 
 def groups(found: list[dict[str, Any]], task: str) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
     """The seeds of each method and start."""
-    for method in FREEZE:
-        for start in STARTS:
+    for method, starts in STARTS.items():
+        for start in starts:
             own = [row for row in found if (row["task"], row["method"], row["start"]) == (task, method, start)]
             if own:
                 yield method, start, own
@@ -280,7 +283,7 @@ def main() -> int:
     parser.add_argument("what", choices=("train", "rows", "draw"))
     parser.add_argument("--study", choices=list(STUDIES), default="team")
     parser.add_argument("--out", type=Path, default=Path("runs/grow"))
-    parser.add_argument("--methods", default=",".join(FREEZE))
+    parser.add_argument("--methods", default=",".join(STARTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--side-by-side", type=int, default=1, help="processes at once")
     parser.add_argument("--cores", type=int, help="cores for each of them (default: an equal share)")
