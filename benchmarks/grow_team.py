@@ -8,10 +8,11 @@
 
 ``team``: three foragers become five and eight, with room for eight in observation and id (``-places8``), so that
 networks keep their sizes. ``leg``: the motors of one leg keep a quarter of their torque. Every method trains the first
-task; then it goes on from there and begins anew (``scratch``), with equal settings and budgets. Going on, Prism and LoRASA
-learn private numbers alone (``private``, which is ``--freeze shared``), and Prism, as a control, everything (``all``). NoPS
-shares nothing and FuPS+ID has nothing private, so these learn all. A seed has recovered at the first evaluation whose return
-reaches ``SHARE`` of the interquartile mean with which the same method ends from scratch on that task.
+task; then it goes on from there and begins anew (``scratch``), with equal settings and budgets. Going on, Prism and
+LoRASA learn private numbers alone (``private``, which is ``--freeze shared``), and Prism, as a control, everything
+(``all``). NoPS shares nothing and FuPS+ID has nothing private, so these learn all. A seed has recovered at the first
+evaluation whose return reaches ``SHARE`` of the interquartile mean with which the same method ends from scratch on that
+task.
 """
 
 import argparse
