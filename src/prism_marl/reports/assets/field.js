@@ -8,7 +8,7 @@ function fieldSection(section, run) {
   const [width, height] = rules.size(game);
   const board = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "The field; Tab reaches pieces, arrow keys move them", style: { maxHeight: "62vh" } });
   const facts = make("ul", { class: "plain" }), verdict = make("p", { class: "start", "aria-live": "polite" });
-  const play = { state: null, memory: null, next: null, gained: 0, over: false, timer: null };
+  const play = { state: rules.reset(game, random), memory: forgetful(team), next: null, gained: 0, over: false, timer: null };
 
   const think = () => { play.next = decide(team, rules.observe(game, play.state), play.memory); };
   const begin = () => {
@@ -46,9 +46,8 @@ function fieldSection(section, run) {
     make("div", { class: "bar" }, button, plain("One step", () => { stop(); step(); }), plain("New field", () => { stop(); begin(); })), facts,
     caption("It plays here.", `The run's policy, computed in this page from its own matrices (rounded to half precision).${game.name === "lbf" ? " Drag food or agents to another cell and watch what the team does about it." : ""}${team.spectra.length ? " Below, switch directions of the shared matrices off and see who needed them." : ""}`));
   section.append(heading("Play with the team"), make("div", { class: "split" }, make("div", { class: "board panel" }, board), side));
-  if (team.spectra.length) section.append(switches(team, show), make("div", { class: "bar" }, plain(`Compare on ${COMPARED} fields`, () => compare(game, team, verdict))), verdict);
+  if (team.spectra.length) section.append(switches(team, show, [plain(`Compare on ${COMPARED} fields`, () => compare(game, team, verdict)), verdict]));
   figure(board, show);
-  begin();
   return true;
 }
 
@@ -88,14 +87,17 @@ function drag(event, board, node, piece, moved) {
 }
 
 // One square for each direction of each row of singular values: a click takes it from that row, or gives it back.
-function switches(team, changed) {
-  const panel = make("div", { class: "panel switches" }), grids = team.spectra.map((spectrum) => switchGrid(team, spectrum, () => repaint()));
+function switches(team, changed, comparison) {
+  const common = team.spectra.filter((spectrum) => spectrum.common >= spectrum.s.shape[1]).map((spectrum) => spectrum.layer);
+  const panel = make("div", { class: "panel switches" }), grids = team.spectra.filter((spectrum) => spectrum.common < spectrum.s.shape[1]).map((spectrum) => switchGrid(team, spectrum, () => repaint()));
   const repaint = () => { for (const grid of grids) grid.paint(); changed(); };
   const all = (to) => { for (const spectrum of team.spectra) to(spectrum); repaint(); };
   panel.append(make("div", { class: "bar" }, make("h3", { text: "Directions of the shared matrices" }),
     make("button", { type: "button", text: "As trained", onclick: () => all((spectrum) => spectrum.s.numbers.set(spectrum.trained)) }),
     make("button", { type: "button", text: "All own directions off", onclick: () => all(({ s, common }) => s.numbers.forEach((_, at) => { if (at % s.shape[1] >= common) s.numbers[at] = 0; })) })),
-  ...grids.map((grid) => grid.node),
+  make("div", { class: "grids" }, ...grids.map((grid) => grid.node)),
+  common.length ? make("p", { class: "caption", text: `In ${common.join(", ")} all directions are common.` }) : "",
+  make("div", { class: "bar" }, ...comparison),
   caption("Who needs which direction?", "Each row is an agent, or all of them where they have the same numbers; each square a direction that is not common to all by design. A click on a square switches it for that row, with Shift for every row; with the keyboard, arrow keys and Enter. What nobody uses cannot be switched on."));
   repaint();
   return panel;
@@ -106,7 +108,7 @@ function switchGrid(team, spectrum, changed) {
   const own = Array.from({ length: rank - common }, (_, k) => common + k);
   const size = (column) => Array.from({ length: rows }, (_, row) => trained[row * rank + column]).find((value) => value !== 0) || 0;
   const top = Math.max(...trained.map(Math.abs)) || 1;
-  const picture = draw("svg", { viewBox: `0 0 ${left + cell * Math.max(own.length, 1)} ${cell * rows}`, role: "group", "aria-label": `Directions of ${spectrum.layer}`, style: { maxWidth: left + cell * own.length + "px" } });
+  const picture = draw("svg", { viewBox: `0 0 ${left + cell * own.length} ${cell * rows}`, role: "group", "aria-label": `Directions of ${spectrum.layer}`, style: { maxWidth: left + cell * own.length + "px" } });
   const cells = [];
   const flip = (column, some) => {
     const on = s.numbers[some[0] * rank + column] === 0;
@@ -138,7 +140,7 @@ function switchGrid(team, spectrum, changed) {
     node.setAttribute("aria-checked", String(value > 0));
     node.setAttribute("fill", value ? rampColour(SIZE_RAMP, value / top) : cssColour("--off"));
   });
-  const node = make("div", {}, make("h4", { text: own.length ? spectrum.layer : `${spectrum.layer}: all directions are common` }), own.length ? picture : null);
+  const node = make("div", {}, make("h4", { text: spectrum.layer }), picture);
   return { node, paint };
 }
 

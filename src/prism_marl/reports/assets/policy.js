@@ -12,9 +12,11 @@ function halves(text) { // base64 of IEEE 754 half precision, little endian
 // arrays: name -> {shape, numbers}. Singular values are copied, because the visitor switches them.
 function readTeam(policy) {
   const arrays = Object.fromEntries(Object.entries(policy.arrays).map(([name, { shape, bytes }]) => [name, { shape, numbers: halves(bytes) }]));
-  const spectra = Object.keys(arrays).filter((name) => name.endsWith(".s")).map((name) => ({
-    layer: name.slice(0, -2), s: arrays[name], trained: arrays[name].numbers.slice(), common: policy.common[name.slice(0, -2)] ?? 0,
-  }));
+  const layers = policy.network.flatMap((step) => (step === "gru" ? ["input", "hidden"] : [step]));
+  const spectra = layers.filter((layer) => arrays[layer + ".s"]).map((layer) => {
+    const s = arrays[layer + ".s"];
+    return { layer, s, trained: s.numbers.slice(), common: policy.common[layer] ?? 0 };
+  });
   return { ...policy, arrays, spectra, scale: Number(policy.scale) };
 }
 
