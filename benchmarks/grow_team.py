@@ -20,7 +20,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +286,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/grow"))
     parser.add_argument("--methods", default=",".join(STARTS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, nargs=2, metavar=("FIRST", "LATER"), help="other budgets than the study's")
     parser.add_argument("--side-by-side", type=int, default=1, help="processes at once")
     parser.add_argument("--cores", type=int, help="cores for each of them (default: an equal share)")
     parser.add_argument("--tiny", action="store_true")
@@ -293,6 +294,8 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, help="with draw: the figure (default: grow.png beside the rows)")
     found = parser.parse_args()
     study, methods = (TINY_STUDIES if found.tiny else STUDIES)[found.study], found.methods.split(",")
+    if found.steps:
+        study = replace(study, steps=tuple(found.steps))
     written = (found.keep or found.out) / "rows.jsonl"
     if found.what == "train":
         return 1 if train(found.out, study, methods, found.seeds, found.side_by_side, found.cores) else 0
