@@ -1,24 +1,31 @@
-"""A trained team of three grows to five and to eight: how many steps until it is as good as one trained from scratch?
+"""How many steps until a team that has grown, or a robot with a damaged leg, is as good as one trained from scratch?
 
-    python benchmarks/grow_team.py train --out runs/grow                  # five seeds; continues where it stopped
-    python benchmarks/grow_team.py train --out runs/grow-tiny --tiny      # the same in a minute, to see that it works
-    python benchmarks/grow_team.py rows --out runs/grow                   # one JSON line for each seed, to rows.jsonl
-    python benchmarks/grow_team.py draw --out runs/grow                   # the figure, from rows.jsonl alone
+    python benchmarks/grow_team.py train --study team --out runs/grow     # five seeds; continues where it stopped
+    python benchmarks/grow_team.py train --study leg --out runs/leg --side-by-side 4
+    python benchmarks/grow_team.py train --out runs/tiny --tiny           # the same in a minute, to see that it works
+    python benchmarks/grow_team.py rows --out runs/grow --keep docs/rows/NAME    # one JSON line for each seed
+    python benchmarks/grow_team.py draw --keep docs/rows/NAME --picture docs/pictures/NAME.png   # figure and table
 
-Level-Based Foraging with room for eight agents in observation and id (``-places8``), so that networks keep their
-sizes. Prism and LoRASA learn private numbers alone (``--freeze shared``); NoPS has no shared numbers and FuPS+ID no
-private ones, so these learn all. A seed has recovered at the first evaluation whose return reaches ``SHARE`` of the
-interquartile mean with which the same method ends from scratch on that team.
+``team``: three foragers become five and eight, with room for eight in observation and id (``-places8``), so that
+networks keep their sizes. ``leg``: the motors of one leg keep a quarter of their torque. Every method trains the first
+task; then it goes on from there and begins anew (``scratch``), with equal settings and budgets. Going on, Prism and
+LoRASA learn private numbers alone (``private``, which is ``--freeze shared``), and Prism, as a control, everything
+(``all``). NoPS shares nothing and FuPS+ID has nothing private, so these learn all. A seed has recovered at the first
+evaluation whose return reaches ``SHARE`` of the interquartile mean with which the same method ends from scratch on that
+task.
 """
 
 import argparse
 import json
 import math
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import learn
 import numpy as np
 
 from prism_marl import api, envs
@@ -27,90 +34,153 @@ from prism_marl.reports.figures import method_style
 from prism_marl.reports.finals import final_of
 from prism_marl.reports.load import SeedCurve, load_evaluations
 from prism_marl.reports.stats import interquartile_mean
-from prism_marl.runs.machine import describe_machine
-from prism_marl.runs.warm_start import Freeze
 from prism_marl.sharing.footprint import footprint
 
 SHARE = 0.9
-FIRST, LATER = 3, (5, 8)
-TASK = "lbf/{field}-{players}p-{foods}f-places8"
-FREEZE: dict[str, Freeze] = {"prism": "shared", "lorasa": "shared", "nops": "nothing", "fups_id": "nothing"}
-SIZES = {  # steps of the first run, of grown teams and of teams from scratch; evaluations
-    False: {"field": "8x8", "foods": 3, "first": 2_000_000, "steps": 1_000_000, "every": 25_000, "episodes": 100},
-    True: {"field": "5x5", "foods": 1, "first": 400, "steps": 200, "every": 100, "episodes": 4},
+STARTS = {  # of a method's runs on a later task
+    "prism": ("private", "all", "scratch"),
+    "lorasa": ("private", "scratch"),
+    "nops": ("all", "scratch"),
+    "fups_id": ("all", "scratch"),
 }
-TINY = {"network.width": 8, "learner.batch": 4, "learner.buffer": 64, "learner.embed": 4, "learner.hypernet": 4}
+FREEZE = {"private": "shared", "all": "nothing"}
+LEARNS = {"private": "private numbers", "all": "everything"}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A first task and those that follow it."""
+
+    first: str
+    later: tuple[str, ...]
+    steps: tuple[int, int]  # of the first task and of every later one
+    every: int  # steps between evaluations
+    episodes: int
+    options: dict[str, str] = field(default_factory=dict)
+
+
+TINY = {"width": "8", "envs": "4"}
+LBF = {"learner": "mappo"}
+TEAM, LEG = "lbf/{}-{}p-{}f-places8", "mamujoco/halfcheetah-2x3"
+STUDIES = {
+    "team": Study(
+        TEAM.format("6x6", 3, 2), tuple(TEAM.format("6x6", n, 2) for n in (5, 8)), (300_000, 150_000), 15_000, 50, LBF
+    ),
+    "leg": Study(LEG, (f"{LEG}-damaged0",), (300_000, 200_000), 10_000, 5, {"envs": "10", "learner.warmup": "5000"}),
+}
+TINY_STUDIES = {
+    "team": Study(
+        TEAM.format("5x5", 3, 1),
+        tuple(TEAM.format("5x5", n, 1) for n in (5, 8)),
+        (400, 200),
+        100,
+        4,
+        TINY | LBF,
+    ),
+    "leg": Study(
+        LEG,
+        (f"{LEG}-damaged0",),
+        (600, 400),
+        200,
+        1,
+        TINY | {"learner.warmup": "200", "learner.critic_width": "8", "learner.batch": "4", "learner.buffer": "64"},
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run of the study."""
+    """One run of a study."""
 
     method: str
-    players: int
-    grown: bool
+    task: str
+    start: str  # "first", or one of ``STARTS``
 
     @property
     def name(self) -> str:
-        return f"{self.method}-{self.players}p-{'grown' if self.grown else 'scratch'}"
+        return f"{self.method}-{self.task.partition('/')[2]}-{self.start}"
 
 
-CASES = tuple(Case(method, players, grown) for method in FREEZE for players in LATER for grown in (True, False))
+def first_of(study: Study, method: str) -> Case:
+    """The run that a method's later ones go on from."""
+    return Case(method, study.first, "first")
 
 
-def experiment(case: Case, *, tiny: bool, seeds: int, first: bool = False) -> Experiment:
-    """What a case trains; ``first`` is the team of three that all grow from."""
-    size = SIZES[tiny]
-    players = FIRST if first else case.players
-    task = TASK.format(field=size["field"], players=players, foods=size["foods"])
-    options: dict[str, Any] = dict(TINY) if tiny else {"run.envs": 8, "learner.episodes_per_update": 1}
-    steps = size["first"] if first else size["steps"]
-    if case.method == "lorasa":  # both phases of the first run, and of one from scratch
-        options["sharing.switch_step"] = steps // 2
-    how = {"steps": steps, "seeds": seeds, "eval_every": size["every"], "eval_episodes": size["episodes"]}
-    return api.make_experiment(task, sharing=case.method, options=options, **how)
+def later_of(study: Study, methods: list[str]) -> Iterator[Case]:
+    """All runs that follow the first ones."""
+    return (Case(method, task, start) for method in methods for task in study.later for start in STARTS[method])
 
 
-def train(out: Path, *, tiny: bool, seeds: int) -> None:
-    """All runs that are not finished, one after the other."""
-    for method in FREEZE:
-        begun = Case(method, FIRST, grown=False)
-        source = out / f"{method}-{FIRST}p"
-        api.train(experiment(begun, tiny=tiny, seeds=seeds, first=True), out=source)
-        for case in (case for case in CASES if case.method == method):
-            how: dict[str, Any] = {"begin_from": source, "freeze": FREEZE[method]} if case.grown else {}
-            api.train(experiment(case, tiny=tiny, seeds=seeds), out=out / case.name, **how)
+def command(case: Case, study: Study, out: Path, seeds: int) -> list[str]:
+    """What a user would type."""
+    steps = study.steps[case.start != "first"]
+    words = {
+        "seeds": seeds,
+        "steps": steps,
+        "eval-every": study.every,
+        "eval-episodes": study.episodes,
+        "save-every": 1000,
+    }
+    if case.method == "lorasa":  # both phases, where it begins anew
+        words["sharing.switch_step"] = steps // 2
+    if case.start in FREEZE:
+        words |= {"from": out / first_of(study, case.method).name, "freeze": FREEZE[case.start]}
+    extra = [text for name, value in (words | study.options).items() for text in (f"--{name}", str(value))]
+    return learn.command(case.task, case.method, out / case.name, extra)
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
+def train(out: Path, study: Study, methods: list[str], seeds: int, side_by_side: int, cores: int | None) -> list[Path]:
+    """All runs that are not finished; the folders of those that failed."""
+    failed: list[Path] = []
+    for cases in ([first_of(study, method) for method in methods], list(later_of(study, methods))):
+        left = [case for case in cases if not (out / case.name / "done").exists()]
+        ready = [
+            case
+            for case in left
+            if case.start == "scratch" or (out / first_of(study, case.method).name / "done").exists()
+        ]
+        commands = {out / case.name: command(case, study, out, seeds) for case in ready}
+        if commands:
+            failed += learn.run_all(commands, side_by_side, lambda folder: False, cores)
+    return failed
+
+
+def rows(out: Path, study: Study, methods: list[str]) -> list[dict[str, Any]]:
     """One row for each seed of each case; ``steps_to_recover`` is null where a seed never does."""
     found: list[dict[str, Any]] = []
-    for case in CASES:
-        scratch = final_of(load_evaluations(out / f"{case.method}-{case.players}p-scratch"))
-        if scratch is None:
+    for case in later_of(study, methods):
+        scratch, folder = (
+            final_of(load_evaluations(out / Case(case.method, case.task, "scratch").name)),
+            out / case.name,
+        )
+        if scratch is None or not (folder / "eval.jsonl").exists():
             continue
         target = SHARE * float(interquartile_mean(scratch.values))
-        run = api.load_run(out / case.name)
-        commit = describe_machine().get("commit")
-        for curve in load_evaluations(out / case.name):
+        run = api.load_run(folder)
+        machine = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
+        private = private_numbers(run.experiment)
+        for curve in load_evaluations(folder):
             found.append(
                 {
                     "method": case.method,
-                    "players": case.players,
-                    "start": "grown" if case.grown else "scratch",
-                    "freeze": FREEZE[case.method] if case.grown else "nothing",
+                    "task": case.task,
+                    "start": case.start,
                     "seed": curve.seed,
                     "target": round(target, 6),
                     "steps_to_recover": steps_to(curve, target),
-                    "first_return": float(curve.metrics["return"][0]),
-                    "final_return": float(curve.metrics["return"][-1]),
-                    "steps": float(curve.steps[-1]),
-                    "private_per_agent": private_numbers(run.experiment),
-                    "task": run.experiment.task,
-                    "commit": commit,
+                    "private_per_agent": private,
+                    "curve": curve_of(curve),
+                    "commit": machine.get("commit"),
+                    "device": machine.get("device"),
                 }
             )
     return found
+
+
+def curve_of(curve: SeedCurve) -> list[list[float]]:
+    """Steps and returns, shortened."""
+    pairs = zip(curve.steps, curve.metrics["return"], strict=True)
+    return [[float(step), round(float(value), 6)] for step, value in pairs]
 
 
 def steps_to(curve: SeedCurve, target: float) -> float | None:
@@ -126,61 +196,120 @@ def private_numbers(experiment: Experiment) -> float:
     return footprint(jax.eval_shape(learner.build_agent, jax.random.key(0))).private / spec.agents
 
 
-def draw(found: list[dict[str, Any]], path: Path) -> None:
-    """Steps to recover for each method and team, and the return of grown teams over the private numbers of an agent."""
+LINES = {"private": "-", "all": "--", "scratch": ":"}
+
+
+def draw(found: list[dict[str, Any]], picture: Path) -> None:
+    """Curves of every later task, dotted where a team began anew; and the last returns of those that went on, over the
+    private numbers of one agent."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    cases = [case for case in CASES if any(_belongs(row, case) for row in found)]
-    for place, case in enumerate(cases):
-        own = [row for row in found if _belongs(row, case)]
-        steps = [row["steps_to_recover"] if row["steps_to_recover"] is not None else math.nan for row in own]
-        style = method_style(case.method)
-        left.scatter([place] * len(own), steps, color=style.light, marker="o" if case.grown else "x")
-        missing = sum(math.isnan(step) for step in steps)
-        if missing:
-            left.annotate(f"{missing} never", (place, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
-        if case.grown:
-            # One more than the numbers, so that a method without any has a place on the axis.
-            numbers = [1 + row["private_per_agent"] for row in own]
-            label = f"{style.label}, {case.players} agents"
-            returns = [row["final_return"] for row in own]
-            right.scatter(
-                numbers, returns, color=style.light, marker="o" if case.players == LATER[0] else "s", label=label
-            )
-    words = [f"{method_style(c.method).label}\n{c.players}, {'grown' if c.grown else 'scratch'}" for c in cases]
-    left.set_xticks(range(len(cases)), words, rotation=90, fontsize=7)
-    left.set_ylabel(f"steps to {SHARE:.0%} of the return from scratch")
+    tasks = list(dict.fromkeys(row["task"] for row in found))
+    figure = Figure(figsize=(3.6 * (len(tasks) + 1), 3.6), layout="constrained")
+    *panels, right = figure.subplots(1, len(tasks) + 1)
+    for place, (task, panel) in enumerate(zip(tasks, panels, strict=True)):
+        panel.set_title(task, fontsize=8)
+        panel.set_xlabel("environment steps")
+        for method, start, own in groups(found, task):
+            style = method_style(method)
+            steps, values = mean_curve(own)
+            panel.plot(steps, values, color=style.light, linestyle=LINES[start], label=f"{style.label}, {start}")
+            if start in FREEZE:
+                numbers = 1 + own[0]["private_per_agent"]  # a method without any has a place on the axis, too
+                label = f"{style.label}, {start}" if place == 0 else None
+                fill = style.light if start == "private" else "none"
+                right.scatter(
+                    numbers, values[-1], edgecolors=style.light, color=fill, marker="os^v"[place % 4], label=label
+                )
+    panels[0].set_ylabel("return, interquartile mean")
+    panels[0].legend(fontsize=6)
     right.set_xscale("log")
     right.set_xlabel("private numbers of an agent, plus one")
-    right.set_ylabel("final return of the grown team")
-    right.legend(fontsize=7)
-    figure.savefig(path, dpi=150)
+    right.set_ylabel("last return of those that went on")
+    right.legend(fontsize=6)
+    figure.savefig(picture, dpi=130)
 
 
-def _belongs(row: dict[str, Any], case: Case) -> bool:
-    return (row["method"], row["players"], row["start"] == "grown") == (case.method, case.players, case.grown)
+def table(found: list[dict[str, Any]]) -> str:
+    """The same in numbers, as markdown; steps in thousands."""
+    lines = [
+        "| task | method | private numbers of an agent | what learns | return at once | last return "
+        "| from scratch | steps to recover, each seed | from scratch |",
+        "|---|---|--:|---|--:|--:|--:|---|---|",
+    ]
+    for task in dict.fromkeys(row["task"] for row in found):
+        sets = {(method, start): own for method, start, own in groups(found, task)}
+        for (method, start), own in sets.items():
+            scratch = sets.get((method, "scratch"))
+            if start not in FREEZE or scratch is None:
+                continue
+            returns = mean_curve(own)[1]
+            cells = [
+                task,
+                method_style(method).label,
+                f"{own[0]['private_per_agent']:,.0f}",
+                LEARNS[start],
+                *(f"{value:.3g}" for value in (returns[0], returns[-1], mean_curve(scratch)[1][-1])),
+                recovered(own),
+                recovered(scratch),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def groups(found: list[dict[str, Any]], task: str) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """The seeds of each method and start."""
+    for method, starts in STARTS.items():
+        for start in starts:
+            own = [row for row in found if (row["task"], row["method"], row["start"]) == (task, method, start)]
+            if own:
+                yield method, start, own
+
+
+def mean_curve(own: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """The interquartile mean of some seeds at each evaluation, up to the last one that all have."""
+    count = min(len(row["curve"]) for row in own)
+    curves = np.array([row["curve"][:count] for row in own])
+    return curves[:, :, 0].mean(axis=0), np.array([float(interquartile_mean(column)) for column in curves[:, :, 1].T])
+
+
+def recovered(own: list[dict[str, Any]]) -> str:
+    """When each seed reached the target, in thousands of steps."""
+    steps = sorted((row["steps_to_recover"] for row in own), key=lambda step: math.inf if step is None else step)
+    return " ".join("never" if step is None else f"{step / 1000:.0f}k" for step in steps)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("train", "rows", "draw"))
+    parser.add_argument("--study", choices=list(STUDIES), default="team")
     parser.add_argument("--out", type=Path, default=Path("runs/grow"))
+    parser.add_argument("--methods", default=",".join(STARTS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, nargs=2, metavar=("FIRST", "LATER"), help="other budgets than the study's")
+    parser.add_argument("--side-by-side", type=int, default=1, help="processes at once")
+    parser.add_argument("--cores", type=int, help="cores for each of them (default: an equal share)")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--keep", type=Path, help="folder of rows.jsonl (default: --out)")
+    parser.add_argument("--picture", type=Path, help="with draw: the figure (default: grow.png beside the rows)")
     found = parser.parse_args()
-    written = found.out / "rows.jsonl"
+    study, methods = (TINY_STUDIES if found.tiny else STUDIES)[found.study], found.methods.split(",")
+    if found.steps:
+        study = replace(study, steps=tuple(found.steps))
+    written = (found.keep or found.out) / "rows.jsonl"
     if found.what == "train":
-        train(found.out, tiny=found.tiny, seeds=found.seeds)
-    elif found.what == "rows":
-        written.write_text("".join(json.dumps(row) + "\n" for row in rows(found.out)), encoding="utf-8")
-        print(written)
+        return 1 if train(found.out, study, methods, found.seeds, found.side_by_side, found.cores) else 0
+    if found.what == "rows":
+        written.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(row) + "\n" for row in rows(found.out, study, methods)]
+        written.write_text("".join(lines), encoding="utf-8")
+        print(f"{written}: {len(lines)} rows")
     else:
-        lines = written.read_text(encoding="utf-8").splitlines()
-        draw([json.loads(line) for line in lines], found.out / "grow_team.png")
-        print(found.out / "grow_team.png")
+        kept = [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+        draw(kept, found.picture or written.with_name("grow.png"))
+        print(table(kept))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

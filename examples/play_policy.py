@@ -29,28 +29,40 @@ def onnx_policy(path):
 
 
 def numpy_policy(path):
-    """The same from the arrays of an NPZ file: fc1, GRU, fc2, fc3, fc4, one matrix for all agents or one for each."""
+    """The same from the arrays of an NPZ file: one matrix for all agents or one for each, or shared factors."""
     data = np.load(path, allow_pickle=False)
     contract = json.loads(str(data["contract"]))
     own, hidden_size = contract["identity"], contract["hidden"]
 
+    def rows(name):
+        return data[name] if len(data[name]) == 1 else data[name][own]
+
     def linear(name, x):
-        weight, bias = (
-            (rows if len(rows) == 1 else rows[own]) for rows in (data[name + ".weight"], data[name + ".bias"])
-        )
-        return (x[:, None] @ weight)[:, 0] + bias
+        if name + ".V" in data:
+            return ((x @ data[name + ".V"]) * rows(name + ".s")) @ data[name + ".U"] + rows(name + ".bias")
+        return (x[:, None] @ rows(name + ".weight"))[:, 0] + rows(name + ".bias")
+
+    def gru(x, hidden):
+        a, b = np.split(linear("input", x), 3, axis=1), np.split(linear("hidden", hidden), 3, axis=1)
+        reset, update = (1 / (1 + np.exp(-(a[gate] + b[gate]))) for gate in (0, 1))
+        hidden = (1 - update) * np.tanh(a[2] + reset * b[2]) + update * hidden
+        return hidden * rows("gate.mask") if "gate.mask" in data else hidden
 
     def act(obs, memory, actions):
         hidden, last = memory[0, :, :hidden_size], memory[0, :, hidden_size:]
         ids = np.eye(len(obs), contract["ids"], dtype=np.float32)
-        x = linear("fc1", np.concatenate([obs * contract["scale"], last, ids], axis=1))
-        a, b = (np.split(linear(*pair), 3, axis=1) for pair in (("input", np.maximum(x, 0)), ("hidden", hidden)))
-        reset, update = (1 / (1 + np.exp(-(a[gate] + b[gate]))) for gate in (0, 1))
-        hidden = (1 - update) * np.tanh(a[2] + reset * b[2]) + update * hidden
-        if "gate.mask" in data:
-            mask = data["gate.mask"]
-            hidden = hidden * (mask if len(mask) == 1 else mask[own])
-        best = linear("fc4", np.maximum(linear("fc3", np.maximum(linear("fc2", hidden), 0)), 0)).argmax(axis=1)
+        x = np.concatenate([obs * contract["scale"], last, ids], axis=1)
+        if contract["standardise"]:
+            deviation = x.std(axis=1, keepdims=True)
+            x = (x - x.mean(axis=1, keepdims=True)) / np.where(deviation == 0, 1, deviation)
+        for step in contract["network"]:
+            if step == "relu":
+                x = np.maximum(x, 0)
+            elif step == "gru":
+                x = hidden = gru(x, hidden)
+            else:
+                x = linear(step, x)
+        best = x.argmax(axis=1)
         one_hot = np.eye(actions, dtype=np.float32)[best][:, : last.shape[1]]
         return best, np.concatenate([hidden, one_hot], axis=1)[None]
 

@@ -31,6 +31,7 @@ from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.swimmer import LONGEST, build_swimmer
 from prism_marl.envs.mamujoco.tasks import HORIZON, find_task
 from prism_marl.errors import UserError
+from prism_marl.experiment.presets import preset
 from prism_marl.render.draw import scene_to_image, scene_to_text
 from prism_marl.render.video import write_film
 from prism_marl.scene import NOBODY, colour_of, scene_to_json
@@ -421,6 +422,23 @@ def test_many_cores_are_used_by_processes_and_few_by_threads(monkeypatch):
 # names, versions, long swimmers
 
 
+@pytest.mark.parametrize(("variant", "agent"), [("halfcheetah-2x3", 1), ("swimmer-2x2", 0)])
+def test_a_damaged_agent_moves_as_a_whole_one_that_pushes_a_quarter(variant: str, agent: int):
+    """A quarter is a power of two, so the bits are the same; what is paid for is the command, not the torque."""
+    whole, damaged = robots(variant, 2), robots(f"{variant}-damaged{agent}", 2)
+    rng, gentle = np.random.default_rng(4), np.ones((whole.spec.agents, 1), np.float32)
+    gentle[agent] = 0.25
+    for _ in range(20):
+        action = actions(whole, rng)
+        one, other = whole.step(action * gentle), damaged.step(action)
+        np.testing.assert_array_equal(one.obs.local, other.obs.local)
+        effort = RULES[find_task(variant).robot].effort * ((action * gentle) ** 2 - action**2).sum(axis=(1, 2))
+        np.testing.assert_allclose(other.reward - one.reward, effort, atol=1e-4)
+    told = envs.describe(f"mamujoco/{variant}-damaged{agent}")
+    assert told.name == damaged.spec.name and told.agents == whole.spec.agents
+    assert preset(told.name, "prism").learner == preset(whole.spec.name, "prism").learner
+
+
 def test_sizes_need_no_engine(monkeypatch):
     for module in [name for name in sys.modules if name.partition(".")[0] == "mujoco"]:
         monkeypatch.delitem(sys.modules, module)
@@ -533,6 +551,9 @@ def test_robots_that_never_touch_at_a_distance_need_no_correction():
     ("task", "hint"),
     [
         ("mamujoco/ant-2x4", "did you mean 'ant-4x2'"),
+        ("mamujoco/ant-4x2-damaged4", "name the damaged agent, 0 to 3; try mamujoco/ant-4x2-damaged0"),
+        ("mamujoco/ant-4x2-damaged", "name the damaged agent, 0 to 3"),
+        ("mamujoco/ant-4x2-damaged0-damaged1", "name the damaged agent, 0 to 3"),
         ("mamujoco/swimmer-1025x2", "1 to 1024 agents"),
         ("mamujoco/swimmer-0x2", "1 to 1024 agents"),
         ("mamujoco/swimmer-1024x2", f"up to {LONGEST} joints, not 2048"),

@@ -1,6 +1,7 @@
 """A policy in numpy acts as the learner's own greedy policy: every method, every learner, agent by agent."""
 
 import dataclasses
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from teams import BATTLE, FORAGER, LBF, ROBOT, ROWS, STEPS, made_up, make, polic
 
 from prism_marl import envs
 from prism_marl.errors import UserError
-from prism_marl.learners import IQL, LEARNERS, MATD3, VDN, QMix
+from prism_marl.learners import IQL, LEARNERS, MAPPO, MATD3, VDN, QMix
 from prism_marl.policies import load_policy, write_policy
 from prism_marl.sharing import METHODS
 from prism_marl.types import Observation
@@ -198,6 +199,25 @@ def test_foreign_files_are_refused(tmp_path, team):
         team.contract = held
     with pytest.raises(UserError, match="does not fit its description"):
         load_policy(tmp_path / "y.npz")
+
+
+def test_the_example_reads_shared_factors_and_networks_without_memory(followed, tmp_path):
+    """The arrays of both forms, laid beside ``load_policy``, which the tests hold against the learner."""
+    spec = importlib.util.spec_from_file_location("play_policy", Path(__file__).parents[2] / "examples/play_policy.py")
+    assert spec and spec.loader
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    seen = np.random.default_rng(0).integers(0, 5, (20, 3, 15)).astype(np.float32)
+    for settings in (QMix(last_action=True, scale_inputs=True), MAPPO(recurrent=False, standardise_inputs=True)):
+        learner, state = make("prism", settings, envs.describe("lbf/5x5-3p-2f"))
+        policy = policy_of(learner, state, factored="every")
+        path = write_policy(policy, tmp_path / "team.npz")
+        act, mine, theirs = example.numpy_policy(str(path)), policy.reset(), policy.reset()[None]
+        for obs in seen:
+            expected, mine = policy.act(obs, mine)
+            action, theirs = act(obs, theirs, 6)
+            np.testing.assert_array_equal(action, expected)
+            np.testing.assert_allclose(theirs[0], mine, atol=1e-5)
 
 
 BLOCKED = """

@@ -149,7 +149,7 @@ class Foraging:
 
     def fields(self) -> tuple[Field, ...]:
         """Every number of one agent's observation, in order."""
-        origin = "" if self._sees_all else ", from the upper left corner of what the agent sees"
+        origin = "" if self.sees_all else ", from the upper left corner of what the agent sees"
         most = PLAYER_LEVELS * min(self.players, SHARERS)
         things = [(f"food{k}", f"visible food {k} in row-major order", most) for k in range(self.foods)]
         things += [("self", "the agent itself", PLAYER_LEVELS)]
@@ -159,7 +159,7 @@ class Foraging:
             low = 0 if name == "self" else -1  # an agent always sees itself, other entries may be empty
             empty = ("", "") if name == "self" else ("; -1 if there is none", "; 0 if there is none")
             for part, size in (("row", self.rows), ("column", self.cols)):
-                high = size - 1 if self._sees_all else min(size - 1, 2 * (self.sight or 0))
+                high = size - 1 if self.sees_all else min(size - 1, 2 * (self.sight or 0))
                 out.append(Field(len(out), f"{name}.{part}", f"{part} of {what}{origin}{empty[0]}", low, high))
             out.append(Field(len(out), f"{name}.level", f"level of {what}{empty[1]}", low + 1, level))
         return tuple(out)
@@ -181,7 +181,7 @@ class Foraging:
         return Scene(float(self.cols), float(self.rows), tuple(shapes), caption=caption, extra=numbers)
 
     @property
-    def _sees_all(self) -> bool:
+    def sees_all(self) -> bool:
         return self.sight is None or self.sight >= max(self.rows, self.cols) - 1
 
     def _place(
@@ -223,7 +223,7 @@ class Foraging:
         mates = [_self_first(x) for x in (state.row, state.col, state.level)]
         foods = [x[None, :] for x in (state.food_row, state.food_col, state.food_level)]
         seen_food = foods[2] > 0
-        if self._sees_all:
+        if self.sees_all:
             food = jnp.broadcast_to(_compact(seen_food, *foods), (self.players, self.foods, 3))
             mate = jnp.stack(mates, axis=-1)
         else:

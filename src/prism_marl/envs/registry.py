@@ -123,7 +123,7 @@ _FAMILIES: dict[str, Family] = {
         make_jaxmarl,
     ),
     "mamujoco": Family(
-        "mamujoco/<robot>-<agents>x<joints>",
+        "mamujoco/<robot>-<agents>x<joints>[-damaged<agent>]",
         (*(f"mamujoco/{variant}" for variant in ROBOTS), "mamujoco/swimmer-10x2"),
         "one robot, joints split between agents, MuJoCo physics on threads; swimmers of up to 1024 agents",
         shape=mamujoco_spec,

@@ -229,7 +229,8 @@ def preset(task: str, method: str, variant: str = "default", learner: str | None
         algorithm = entry.learner.algorithm
         raise UserError(f"preset: '{variant}' is not for '{task}', which is trained with {algorithm}; try {fitting}")
     printed = {name: value for name, value in entry.table.items() if word in _FROM_THE_TABLE and name in known}
-    values = entry.tasks.get(task, {}) | printed | changes
+    whole = task.partition("-damaged")[0]  # a damaged robot has the values of the whole one
+    values = entry.tasks.get(whole, {}) | printed | changes
     settings: Any = replace(entry.learner, **values)  # pyright: ignore[reportArgumentType]
     return Experiment(task, method_settings(task, method, learner), settings, entry.network, entry.run)
 

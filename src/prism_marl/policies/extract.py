@@ -4,7 +4,7 @@ This is the only file of this package that reads networks, and the only one that
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -39,10 +39,10 @@ def extract(
     meaning: Meaning,
     *,
     agent: int | None = None,
-    factored: bool = False,
+    factored: bool | Literal["every"] = False,
 ) -> Policy:
     """The policy of one seed, of the whole team or of one agent. ``factored`` keeps shared factors as they are in the
-    layers where that takes less room."""
+    layers where that takes less room; ``every`` in all layers, with the directions that nobody uses."""
     deployment = deployment_of(learner, state)
     spec, network = learner.spec, deployment.agent
     if agent is not None and not 0 <= agent < spec.agents:
@@ -130,26 +130,26 @@ def _amount(deployment: Deployment, rows: slice) -> np.ndarray:
     return _collapsed(np.atleast_2d(amount) if amount.ndim < 2 or len(amount) == 1 else amount[rows])
 
 
-def _arrays(layer: RoleLinear, rows: slice, factored: bool) -> dict[str, np.ndarray]:
+def _arrays(layer: RoleLinear, rows: slice, factored: bool | Literal["every"]) -> dict[str, np.ndarray]:
     """A layer as a file holds it: see ``policies.layers``."""
     bias = _collapsed(np.asarray(layer.dense_bias(), np.float32)[rows])
-    parts = _factors(layer, rows) if factored else None
+    parts = _factors(layer, rows, unused=factored == "every") if factored else None
     if parts is not None:
         fan_out, fan_in = parts["U"].shape[1], parts["V"].shape[0]
-        if sum(value.size for value in parts.values()) < len(parts["s"]) * fan_out * fan_in:
+        if factored == "every" or sum(value.size for value in parts.values()) < len(parts["s"]) * fan_out * fan_in:
             return {**parts, "bias": bias}
     weight = np.asarray(layer.dense(), np.float32)[rows]
     return {"weight": np.swapaxes(_collapsed(weight), 1, 2), "bias": bias}
 
 
-def _factors(layer: RoleLinear, rows: slice) -> dict[str, np.ndarray] | None:
-    """V, s and U without the directions that nobody uses; None for methods without them."""
+def _factors(layer: RoleLinear, rows: slice, *, unused: bool) -> dict[str, np.ndarray] | None:
+    """V, s and U, with or without the directions that nobody uses; None for methods without them."""
     found = layer.factors()
     if found is None:
         return None
     U, s, V = (np.asarray(part, np.float32) for part in found)
     s = _collapsed(s[rows])
-    on = (s != 0).any(axis=0)
+    on = (s != 0).any(axis=0) | unused
     return {"V": V[:, on], "s": s[:, on], "U": U[:, on].T}
 
 

@@ -42,6 +42,12 @@ def policy_file(folder: Path, seed: int) -> Path:
     return folder / FOLDER / f"seed-{seed}.safetensors"
 
 
+def factors_file(folder: Path) -> Path:
+    """Where a finished run keeps the first seed's policy with the factors that agents share, all directions included:
+    what the page's switches need."""
+    return folder / FOLDER / "factors.safetensors"
+
+
 def finished_policy(folder: Path, seed: int | None = None) -> Policy | None:
     """The policy that a run folder keeps of a seed, by default the first; None if there is none, or if the run has
     gone on since it was written."""

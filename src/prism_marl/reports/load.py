@@ -16,6 +16,7 @@ import numpy as np
 
 from prism_marl.errors import UserError
 from prism_marl.files import number
+from prism_marl.reports.field import field_of
 from prism_marl.reports.rows import read_rows
 from prism_marl.runs import history
 from prism_marl.runs.rows import BOOKKEEPING
@@ -73,6 +74,7 @@ class Run:
     replays_unread: int = 0  # files beyond the limit that was asked for
     footprint: tuple[FootprintRow, ...] = ()
     deployment: dict[str, float] = field(default_factory=dict)  # what the policy of one agent costs, if it is known
+    playable: dict[str, Any] | None = None  # the policy and the rules of its game, where the page can play it
     notes: tuple[str, ...] = ()
 
 
@@ -125,6 +127,7 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
         replays_unread=unread,
         footprint=load_footprint(folder / "footprint.json", notes),
         deployment=load_deployment(folder / "deployment.json", notes),
+        playable=field_of(folder, str(config.get("task", ""))),
     )
     notes.extend(history.told(run.machine))
     notes.extend(completeness(run))

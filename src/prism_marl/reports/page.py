@@ -27,7 +27,10 @@ from prism_marl.reports.load import Run
 from prism_marl.reports.page_data import Study, load_study, page_data
 from prism_marl.reports.page_figures import planned_figures, write_figures
 
-SCRIPTS = ("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "sections.js", "page.js")
+SCRIPTS = (
+    *("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "policy.js", "games.js"),
+    *("field.js", "sections.js", "page.js"),
+)
 GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of ours is known again
 
 

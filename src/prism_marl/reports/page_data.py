@@ -14,6 +14,7 @@ import numpy as np
 from prism_marl import __version__
 from prism_marl.reports import stats
 from prism_marl.reports.comparison import improvement_tables, missing
+from prism_marl.reports.field import give_room, with_common
 from prism_marl.reports.figures import METHODS, dash_indices, method_style, run_labels
 from prism_marl.reports.finals import SEED, final_of
 from prism_marl.reports.load import (
@@ -122,9 +123,13 @@ def page_data(study: Study, figures: Mapping[str, str]) -> dict[str, Any]:
     labels, dashes, detail = run_labels(runs), dash_indices(runs), detail_for(len(runs))
     room = [REPLAY_SHAPES]
     described = [_run_data(run, labels[i], dashes[i], detail, room) for i, run in enumerate(runs)]
+    first = headline_index(runs)
+    fields = give_room([run.playable for run in runs], first)
+    for one, run, field in zip(described, runs, fields, strict=True):
+        one["field"] = field and with_common(field, run.spectra)
     return {
         "version": __version__,
-        "headline": headline_index(runs),
+        "headline": first,
         "runs": described,
         "improvement": study.improvement,
         "winners": [_named(table, described) for table in study.improvement],

@@ -18,7 +18,7 @@ from prism_marl.files import HeldFolder, write_atomically
 from prism_marl.learners.base import Deployable, Learner
 from prism_marl.policies.export import BATCH, ENDINGS, STEPS, Exported, check_format, export_policy, measure
 from prism_marl.policies.extract import Origin, extract, seed_state
-from prism_marl.policies.files import policy_file, read_policy, write_policy
+from prism_marl.policies.files import factors_file, policy_file, read_policy, write_policy
 from prism_marl.policies.policy import Policy
 from prism_marl.registration import is_foreign
 from prism_marl.runs import checkpoint
@@ -29,6 +29,7 @@ from prism_marl.types import Observation
 
 SIZES = "deployment.json"  # in a run folder: what the policy of one agent costs
 FACTORED_ABOVE = 2**26  # bytes of plain matrices, above which a finished run keeps shared factors as they are
+INTERACTIVE = 2**17  # numbers of a policy that the page may play, for which a finished run keeps the factors
 CLOSE = 1e-4  # two actions whose values differ by less may be exchanged by rounding
 
 
@@ -68,7 +69,7 @@ class RunPolicies:
     def meaning(self) -> Meaning:
         return envs.meaning(self.trainer.experiment.task)
 
-    def policy(self, seed: int | None = None, *, agent: int | None = None, factored: bool = False) -> Policy:
+    def policy(self, seed: int | None = None, *, agent: int | None = None, factored: Any = False) -> Policy:
         """The policy of one seed, by default the first."""
         run = self.trainer.experiment.run
         chosen = run.seed if seed is None else seed
@@ -190,6 +191,9 @@ def write_policies(trainer: Trainer, state: Any, folder: Path, number: int, insi
         if policy.bytes > FACTORED_ABOVE:
             policy = policies.policy(seed, factored=True)
         write_policy(policy, policy_file(folder, seed), inside)
+    factors = policies.policy(factored="every")
+    if factors.parameters <= INTERACTIVE and any(name.endswith(".s") for name in factors.tensors):
+        write_policy(factors, factors_file(folder), inside)
     one, factored = policies.policy(agent=0), policies.policy(agent=0, factored=True)
     latency = measure(one, seconds=0.05)
     sizes = {

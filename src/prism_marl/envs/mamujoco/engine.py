@@ -14,7 +14,7 @@ from typing import Any
 from prism_marl.envs.base import require
 from prism_marl.envs.mamujoco.contacts import with_listed_contacts
 from prism_marl.envs.mamujoco.swimmer import build_swimmer
-from prism_marl.envs.mamujoco.tasks import Task
+from prism_marl.envs.mamujoco.tasks import DAMAGED_TORQUE, Task
 from prism_marl.errors import UserError
 
 _FILES = {"ant": "ant.xml", "halfcheetah": "half_cheetah.xml", "hopper": "hopper.xml", "walker2d": "walker2d.xml"}
@@ -38,20 +38,23 @@ def load_engine() -> Any:
 
 
 def load_model(engine: Any, task: Task) -> Any:
-    """Gymnasium's model file, or a swimmer, without computations that never change a number."""
+    """Gymnasium's model file, or a swimmer, damaged or not, without computations that never change a number."""
     model = load_raw_model(engine, task)
     if task.robot != "swimmer":  # it has no contacts
         margin = model.geom_margin.copy()
         if _release(engine) >= SUMMED:
             model.geom_margin[:] *= 0.5
         model = with_listed_contacts(engine, _file(task), model, margin)
+    if task.damaged is not None:
+        first = task.damaged * task.joints
+        model.actuator_gear[first : first + task.joints] *= DAMAGED_TORQUE
     # A robot is one tree, so the search for independent parts of the world would find one part in every step.
     model.opt.disableflags |= int(getattr(engine.mjtDisableBit, "mjDSBL_ISLAND", 0))
     return model
 
 
 def load_raw_model(engine: Any, task: Task) -> Any:
-    """The same without our changes, so slower, and in a newer engine with other contacts."""
+    """The whole robot without our changes, so slower, and in a newer engine with other contacts."""
     if task.robot == "swimmer":
         return build_swimmer(engine, task.agents * task.joints)
     return engine.MjModel.from_xml_path(str(_file(task)))
