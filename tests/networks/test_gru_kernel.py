@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 
 from prism_marl.networks import gru, gru_fused, gru_kernel
-from prism_marl.networks.recurrent import recurrent_agent
-from prism_marl.sharing import METHODS
+from prism_marl.sharing.base import RoleGate
+from prism_marl.sharing.fups import shared_linear
+from prism_marl.sharing.nops import independent_linear
 
 STEPS, ROWS, AGENTS, WIDTH = 4, 6, 3, 16  # 18 rows of the same matrix: one program is full, another has two rows
 KERNELS = gru_kernel.Kernels(16, 4, jax.lax.Precision.HIGHEST, interpret=True)
 
 
-def networks(method, key, identities):
+def networks(kind, key):
     """The recurrences of an online and a target network."""
-    sharing = METHODS[method]()
-    sizes = {"inputs": 2, "actions": 2, "width": WIDTH, "agents": identities, "roles": identities}
-    return [recurrent_agent(sharing, **sizes, key=key).gru for key in jax.random.split(key)]
+    make = shared_linear if kind != "apart" else independent_linear
+    masks = jnp.arange(WIDTH) % 2 == jnp.arange(AGENTS)[:, None] % 2
+    gate = RoleGate(masks) if kind == "masked" else None
+    layers = [make(WIDTH, 3 * WIDTH, identities=AGENTS, key=key) for key in jax.random.split(key)]
+    return [gru.RoleGRU(layer, layer, gate) for layer in layers]
 
 
 def by_kernels(online, inputs, start, identity, fresh, other):
@@ -26,15 +29,12 @@ def by_kernels(online, inputs, start, identity, fresh, other):
     return gru_fused.unroll(KERNELS, nets[0], inputs, start, identity, fresh, (nets[1], other[1]))
 
 
-def results(run, method, *, identity, begins, seeds):
+def results(run, kind, *, identity, begins, seeds):
     """States of both networks, and gradients of a sum of all of them, for each seed."""
 
     def one(key):
         keys = jax.random.split(key, 6)
-        online, target = networks(method, keys[0], AGENTS)
-        if method == "adaps":  # half of the nodes are off
-            mask = jnp.arange(WIDTH) % 2 == jnp.arange(AGENTS)[:, None] % 2
-            online, target = (eqx.tree_at(lambda net: net.gate.mask, net, mask) for net in (online, target))
+        online, target = networks(kind, keys[0])
         inputs, others = jax.random.normal(keys[1], (2, STEPS, ROWS, AGENTS, 3 * WIDTH))
         start, weight = jax.random.normal(keys[2], (ROWS, AGENTS, WIDTH)), jax.random.normal(keys[3], (STEPS, 1, 1, 1))
         fresh = jax.random.bernoulli(keys[4], 0.3, (STEPS, ROWS)) if begins else None
@@ -52,17 +52,17 @@ def results(run, method, *, identity, begins, seeds):
 
 
 @pytest.mark.parametrize(
-    ("method", "identity", "begins", "seeds"),
+    ("kind", "identity", "begins", "seeds"),
     [
-        ("prism", None, True, 2),  # one matrix for all rows
-        ("nops", None, True, 2),  # one for each agent
-        ("seps", jnp.asarray([1, 0, 1]), False, 1),  # one for each cluster
-        ("adaps", jnp.asarray([1, 0, 1]), True, 1),  # one matrix, and nodes that are off
+        ("shared", None, True, 2),  # one matrix for all rows
+        ("apart", None, True, 2),  # one for each agent
+        ("apart", jnp.asarray([1, 0, 1]), False, 1),  # one for each cluster
+        ("masked", jnp.asarray([1, 0, 1]), True, 1),  # one matrix, and nodes that are off
     ],
 )
-def test_kernels_equal_the_scan(method, identity, begins, seeds):
+def test_kernels_equal_the_scan(kind, identity, begins, seeds):
     how = {"identity": identity, "begins": begins, "seeds": seeds}
-    found, expected = (results(run, method, **how) for run in (by_kernels, gru.by_scan))
+    found, expected = (results(run, kind, **how) for run in (by_kernels, gru.by_scan))
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert np.max(np.abs(theirs)) > 0.01
         assert np.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -71,11 +71,11 @@ def test_kernels_equal_the_scan(method, identity, begins, seeds):
 def test_the_scan_goes_on_where_kernels_do_not_fit(monkeypatch):
     """Decided before anything is compiled, by the device, the shapes, and a small example."""
     shape = jax.ShapeDtypeStruct((STEPS, ROWS, AGENTS, 3 * WIDTH), jnp.float32)
-    net, _ = networks("nops", jax.random.key(0), AGENTS)
-    nops = gru_fused.Net(net.hidden, net.gate)
+    net, _ = networks("apart", jax.random.key(0))
+    apart = gru_fused.Net(net.hidden, net.gate)
 
     def chosen(shape=shape, identity=None, networks=2):
-        return gru_fused.kernels_for(nops, shape, identity, networks)
+        return gru_fused.kernels_for(apart, shape, identity, networks)
 
     assert chosen() is None  # a CPU
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

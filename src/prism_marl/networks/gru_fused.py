@@ -5,7 +5,6 @@ device, the shapes, the kind of layer, and whether a small example comes out rig
 """
 
 import functools
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,16 +26,15 @@ class Net(NamedTuple):
     gate: RoleGate | None
 
 
-def kernels_for(net: Net, inputs: Float[Array, "t *b a g"], identity: Identity, networks: int) -> Kernels | None:
-    """Kernels for this recurrence; None where the scan has to do it."""
+def kernels_for(net: Net, inputs: Any, identity: Identity, networks: int) -> Kernels | None:
+    """Kernels for this recurrence of inputs [t, *b, a, g], or of their shape; None where the scan has to do it."""
     if jax.default_backend() != "gpu" or jax.local_device_count() > 1:  # a kernel cannot be split over devices
         return None
     alike = _alike(net)
     if not alike and identity is not None and identity.ndim > 1:
         return None  # matrices that differ from sample to sample
     groups = 1 if alike else inputs.shape[-2]
-    rows = networks * math.prod(inputs.shape[1:-1])
-    kernels = gru_kernel.built(rows)
+    kernels = gru_kernel.built()
     fits = inputs.dtype == jnp.float32 and gru_kernel.fits(inputs, groups, networks)
     return kernels if fits and _works(kernels, inputs.shape[-1] // 3) else None
 
@@ -68,9 +66,13 @@ def _example_is_right(kernels: Kernels, width: int) -> bool:
     bias, mask, keep = np.zeros((1, 1, 3, width)), np.ones((1, 1, width)), np.ones((steps, rows, 1))
     given = (weight[None, None], bias, mask, start[:, None], keep)
     cell = Recurrence(*(jnp.asarray(part, jnp.float32) for part in given))
-    states, saved = gru_kernel.forward(jnp.asarray(inputs[None, :, :, None], jnp.float32), cell, kernels, save=True)
-    assert saved is not None
-    to_inputs, _, to_start = gru_kernel.backward(jnp.ones_like(states[0]), cell, saved, kernels)
+
+    def both(inputs):
+        states, saved = gru_kernel.forward(inputs, cell, kernels, save=True)
+        assert saved is not None
+        return states, gru_kernel.backward(jnp.ones_like(states[0]), cell, saved, kernels)
+
+    states, (to_inputs, _, to_start) = jax.jit(both)(jnp.asarray(inputs[None, :, :, None], jnp.float32))
     slope = np.sum(np.asarray(to_inputs)[:, :, 0] * towards[0]) + np.sum(np.asarray(to_start)[:, 0] * towards[1])
     right = np.allclose(np.asarray(states)[0, :, :, 0], expected, atol=tolerance)
     return bool(right and abs(slope - (above.sum() - below.sum()) / (2 * size)) < tolerance)

@@ -21,7 +21,6 @@ from prism_marl.sharing.products import on_matrix_units
 
 WIDTHS = (16, 32, 64)  # numbers of state whose weights a program can keep
 MOST_NUMBERS = 2**31 // 32  # of one array of a seed: the kernels count in 32 bits, and there may be 32 seeds
-FEW_ROWS = 2048  # rows of all programs up to which a program takes few, so that more of them work side by side
 
 
 class Kernels(NamedTuple):
@@ -53,10 +52,11 @@ class Saved(NamedTuple):
     hidden: Array  # the hidden half of the new state
 
 
-def built(rows: int) -> Kernels:
-    """The kernels for so many rows of all groups and networks, in the precision that products have."""
+def built() -> Kernels:
+    """The kernels in the precision that products have. With so few rows, and more warps, the compiler keeps all that a
+    program works with in registers and shared memory."""
     product = jax.lax.DotAlgorithmPreset.TF32_TF32_F32 if on_matrix_units() else jax.lax.Precision.HIGHEST
-    return Kernels(16 if rows <= FEW_ROWS else 32, 4, product)
+    return Kernels(16, 8, product)
 
 
 def fits(inputs: Any, groups: int, networks: int) -> bool:
