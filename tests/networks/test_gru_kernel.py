@@ -86,12 +86,14 @@ def test_the_scan_goes_on_where_kernels_do_not_fit(monkeypatch):
     assert chosen(identity=jnp.zeros((STEPS, ROWS, AGENTS), jnp.int32)) is None  # a matrix for each sample
     assert chosen(jax.ShapeDtypeStruct((STEPS, ROWS, AGENTS, 3 * 24), jnp.float32)) is None  # no power of two
     assert chosen(jax.ShapeDtypeStruct((STEPS, 10**6, AGENTS, 3 * WIDTH), jnp.float32)) is None  # too many to count
+    with jax.default_device(jax.devices("cpu")[0]):  # what is computed on a CPU beside a GPU
+        assert chosen() is None
     monkeypatch.setattr(jax, "local_device_count", lambda: 2)
     assert chosen() is None
 
 
 def test_the_example_tells_right_kernels_from_wrong_ones(monkeypatch):
-    assert gru_fused._example_is_right(KERNELS, WIDTH)
+    assert jax.jit(lambda x: x * gru_fused._works(KERNELS, WIDTH))(1) == 1  # it runs while a program is traced
     right, back = gru_kernel.forward, gru_kernel.backward
 
     def wrong(inputs, cell, kernels, *, save):

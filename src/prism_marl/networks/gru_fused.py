@@ -28,7 +28,7 @@ class Net(NamedTuple):
 
 def kernels_for(net: Net, inputs: Any, identity: Identity, networks: int) -> Kernels | None:
     """Kernels for this recurrence of inputs [t, *b, a, g], or of their shape; None where the scan has to do it."""
-    if jax.default_backend() != "gpu" or jax.local_device_count() > 1:  # a kernel cannot be split over devices
+    if not _on_one_gpu():
         return None
     alike = _alike(net)
     if not alike and identity is not None and identity.ndim > 1:
@@ -37,6 +37,13 @@ def kernels_for(net: Net, inputs: Any, identity: Identity, networks: int) -> Ker
     kernels = gru_kernel.built()
     fits = inputs.dtype == jnp.float32 and gru_kernel.fits(inputs, groups, networks)
     return kernels if fits and _works(kernels, inputs.shape[-1] // 3) else None
+
+
+def _on_one_gpu() -> bool:
+    """Whether programs are for a GPU and for one alone: a kernel cannot be split over devices."""
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    platform = jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)
+    return platform in ("gpu", "cuda", "rocm") and jax.local_device_count() == 1
 
 
 def _alike(net: Net) -> bool:
