@@ -105,6 +105,8 @@ def test_a_fault_of_a_jax_environment_is_one_sentence(fault, words):
         ({"kind": "both"}, "spec.kind: 'both' is not a kind of action"),
         ({"storage": "float8"}, "spec.storage: 'float8' cannot hold"),
         ({"magnitude": 0.0}, "spec.magnitude: 0.0 is not positive"),
+        ({"flags": (0, 3)}, "spec.flags: list places from 0 to 2"),
+        ({"state_flags": (0,)}, "state holds other numbers than 0 and 1 at place 0 at step .*spec.state_flags lists"),
         ({"state_is_joint": True}, "spec.state: 2 numbers are not .* use 6"),
         ({"shared_observation": True}, "spec.observation: every agent observes the state"),
         ({"reward": "own"}, "spec.reward: 'own' is not a kind of reward; write 'team' or 'agent'"),

@@ -53,6 +53,8 @@ class EnvSpec:
     state_is_joint: bool = False  # the state is the concatenation of all agents' observations
     shared_observation: bool = False  # every agent observes the state, so replay need not store ``local``
     reward: RewardKind = "team"  # "agent": every agent has a reward of its own besides the team's
+    flags: tuple[int, ...] = ()  # features of an observation that are only ever 0 or 1: replay keeps a bit of each
+    state_flags: tuple[int, ...] = ()  # the same of the state
     places: int = 0  # agents that observations and ids have room for, so that a team can grow; 0: as many as there are
 
     @property

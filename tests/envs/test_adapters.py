@@ -370,7 +370,8 @@ def test_collected_episodes_keep_the_promises_of_the_compiled_loop(limit_ends: b
     batch, summary = collected(trainer, state)
     for leaf, shape in zip(*map(jax.tree.leaves, (batch, trainer.learner.template())), strict=True):
         assert (leaf.shape, leaf.dtype) == ((2, shape.shape[0], 8, *shape.shape[1:]), shape.dtype)
-    episodes = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage  # as they are kept: [n, b, t, ...]
+    held = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage
+    episodes = trainer.learner.episodes.restored(held)  # as updates read them: [n, b, t, ...]
     valid, ended = np.asarray(episodes.valid), np.asarray(episodes.terminated)
     assert valid.shape == (2, 8, HORIZON) and valid[..., 0].all()
     assert (np.diff(valid.astype(int), axis=-1) <= 0).all()  # once over, always over
@@ -402,7 +403,8 @@ def test_the_example_from_reset_to_result_agrees_with_the_environment():
     state = trainer.init()
     starts = host._split(trainer._host._keys_program(state.seeds.state, state.clock), 2)[1]
     batch, summary = collected(trainer, state)
-    episodes = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage
+    held = jax.vmap(trainer.learner.add)(state.seeds.buffer, batch).storage
+    episodes = trainer.learner.episodes.restored(held)
     env = envs.make_python(GAME)
     for place in np.ndindex(2, 2):
         obs = env.reset(int(starts[place]))

@@ -107,6 +107,8 @@ def spread(env: Skirmish, state, step) -> dict[str, jax.Array]:
     gap = jnp.hypot(state.x[:, None] - state.x, state.y[:, None] - state.y) - radius[:, None] - radius
     touching = env.traits(state).collides & alive[:, None] & alive
     finite = [jnp.isfinite(leaf).all() for leaf in (step.obs.local, step.obs.state, step.reward, state.x, state.y)]
+    flags = (step.obs.local[:, jnp.asarray(env.spec.flags)], step.obs.state[jnp.asarray(env.spec.state_flags)])
+    finite += [((part == 0) | (part == 1)).all() for part in flags]
     size = jnp.maximum(jnp.abs(step.obs.local).max(), jnp.abs(step.obs.state).max() / env.spec.magnitude)
     return {
         "outside": far.max(),

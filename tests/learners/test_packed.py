@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_marl.learners.packed import first_fit, packings
+from prism_marl.learners.packed import first_fit, next_fit, packings
 
 HORIZON, NUMBER = 20, 12
 
@@ -52,3 +52,22 @@ def test_blocks_together_hold_every_slot_once():
     inside = np.flatnonzero(np.arange(HORIZON + 1)[:, None] <= np.asarray(lengths))
     assert sorted(np.concatenate(found)) == inside.tolist()
     assert not found[6].size  # there are six blocks of two rows
+
+
+def by_hand(slots, capacity):
+    """Each episode into the row of the one before, or the next row."""
+    row, used, found = 0, 0, []
+    for slot in slots:
+        row, used = (row, used) if used + slot <= capacity else (row + 1, 0)
+        found.append((row, used))
+        used += slot
+    return found
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 32])
+def test_without_a_loop_episodes_go_where_a_loop_puts_them(number):
+    place = jax.jit(next_fit, static_argnums=1)
+    for seed in range(20):
+        slots = np.random.default_rng(seed).integers(1, HORIZON + 2, number)
+        row, offset = place(jnp.asarray(slots), HORIZON + 2)
+        assert list(zip(row.tolist(), offset.tolist(), strict=True)) == by_hand(slots.tolist(), HORIZON + 2)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from prism_marl.learners import QMix, QMixLearner, packed, padding, shortened
+from prism_marl.learners import QMix, QMixLearner, packed, padding
 from prism_marl.learners.base import Mode, Trajectory
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.rewards import RewardScale
@@ -382,14 +382,14 @@ def test_a_single_reward_has_no_spread_of_its_own_and_a_lost_batch_changes_nothi
     assert np.isfinite(scale.apply(jnp.array([2.0]))).all() and scale.count == np.float32(1e-4 + valid)
 
 
-def test_time_that_no_episode_reaches_is_cut_without_changing_the_update(monkeypatch):
-    """Three versions of five, three and two steps at most; every one of them must be the whole computation."""
+def test_one_block_in_fewer_rows_gives_the_same_update(monkeypatch):
+    """Of four episodes in two, three and four rows; every one of these versions must be the whole computation."""
     learner = make("fups_id", learner={"standardise_rewards": True})
     state = started(learner)
     whole = jax.jit(lambda state, batch: learner.improve(state, batch, jnp.int32(0)))
     expected = [whole(state, shorter(longest)) for longest in (2, 3, 5)]
-    monkeypatch.setattr(shortened, "SHORTEST", 1)
-    monkeypatch.setattr(padding, "packs", lambda: False)
+    monkeypatch.setattr(packed, "WORTHWHILE", 1)
+    monkeypatch.setattr(padding, "in_blocks", lambda: False)
     cut = jax.jit(lambda state, batch: learner.improve(state, batch, jnp.int32(0)))
     for longest, wanted in zip((2, 3, 5), expected, strict=True):
         assert eqx.tree_equal(cut(state, shorter(longest)), wanted, rtol=1e-4, atol=1e-6)
@@ -413,11 +413,11 @@ def test_episodes_in_fewer_rows_give_the_same_update(method, monkeypatch):
         assert eqx.tree_equal(in_rows(state, shorter(longest)), wanted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("packs", [True, False])
-def test_seeds_side_by_side_compute_one_length_and_not_all(packs, monkeypatch):
-    monkeypatch.setattr(shortened, "SHORTEST", 1)
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_seeds_side_by_side_compute_one_length_and_not_all(in_blocks, monkeypatch):
+    monkeypatch.setattr(packed, "WORTHWHILE", 1)
     monkeypatch.setattr(packed, "SHORTEST", 1)
-    monkeypatch.setattr(padding, "packs", lambda: packs)
+    monkeypatch.setattr(padding, "in_blocks", lambda: in_blocks)
     learner, batches = make(), jax.tree.map(lambda *leaves: jnp.stack(leaves), batch_of(0), batch_of(1))
     states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), started(learner))
 

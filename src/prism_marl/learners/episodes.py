@@ -1,10 +1,13 @@
 """Whole episodes in a ring buffer: what is stored of them, and how methods that look at data read them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Key
 
+from prism_marl.buffers.flags import Layout, bits_shape, from_bits, to_bits
 from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.learners.base import Trajectory, shape
 from prism_marl.sharing.base import Experience
@@ -42,9 +45,53 @@ class EpisodeStore:
             valid=shape(steps, dtype=bool),
         )
 
-    def stored(self) -> Trajectory:
-        """Shapes and types of one episode as it is kept: one flag says how it ended."""
+    def read(self) -> Trajectory:
+        """Shapes and types of one episode as updates read it: one flag says how it ended."""
         return self.template()._replace(truncated=None)
+
+    def stored(self) -> Trajectory:
+        """Shapes and types of one episode as it is kept: of what is 0 or 1, a bit, and of small numbers, a byte."""
+        spec, whole = self.spec, self.read()
+        slots = spec.horizon + 1
+        obs = Observation(
+            local=self._local.shapes(slots, spec.agents, dtype=spec.storage),
+            state=self._state.shapes(slots, dtype=spec.storage),
+            avail=bits_shape(slots, spec.agents, spec.actions),
+            role=shape(slots, spec.agents, dtype=_smallest(spec.roles)),
+        )
+        return whole._replace(obs=obs, action=shape(spec.horizon, spec.agents, dtype=_smallest(spec.actions)))
+
+    @property
+    def _local(self) -> Layout:
+        return Layout(self.spec.observation, self.spec.flags)
+
+    @property
+    def _state(self) -> Layout:
+        return Layout(0) if self.spec.state_is_joint else Layout(self.spec.state, self.spec.state_flags)
+
+    def kept(self, episodes: Trajectory) -> Trajectory:
+        """Episodes [..., t, ...] as they are kept."""
+        obs = episodes.obs
+        parts = Observation(self._local.pack(obs.local), self._state.pack(obs.state), to_bits(obs.avail), obs.role)
+        action = jnp.maximum(episodes.action, 0)
+        return jax.tree.map(
+            lambda leaf, of: leaf.astype(of.dtype), episodes._replace(obs=parts, action=action), self.stored()
+        )
+
+    def restored(self, kept: Any) -> Trajectory:
+        """Kept episodes as they were."""
+        obs, whole = kept.obs, self.read()
+        parts = Observation(
+            self._local.unpack(obs.local),
+            self._state.unpack(obs.state),
+            from_bits(obs.avail, self.spec.actions),
+            obs.role,
+        )
+        return jax.tree.map(lambda leaf, of: leaf.astype(of.dtype), kept._replace(obs=parts), whole)
+
+    def sample(self, buffer: Ring[Trajectory], key: Key[Array, ""], number: int) -> Trajectory:
+        """Distinct episodes [b, t, ...], uniformly."""
+        return self.restored(buffer.sample(key, number))
 
     def empty(self) -> Ring[Trajectory]:
         return empty_ring(self.stored(), self.capacity)
@@ -53,13 +100,13 @@ class EpisodeStore:
         """Store episodes [t, b, ...] one by one."""
         assert batch.truncated is not None
         ended = batch.terminated | batch.truncated if self.time_limit_ends else batch.terminated
-        kept = batch._replace(terminated=ended, truncated=None)
+        kept = self.kept(batch._replace(terminated=ended, truncated=None))
         return buffer.add(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), kept))
 
     def experience(self, buffer: Ring[Trajectory]) -> Experience:
         """The newest episodes as single transitions."""
         number = min(CLUSTER_EPISODES, self.capacity)
-        episodes, held = buffer.newest(number), jnp.arange(number) < buffer.count
+        episodes, held = self.restored(buffer.newest(number)), jnp.arange(number) < buffer.count
         local = episodes.obs.local.astype(jnp.float32)
         alive = jnp.any(local[:, :-1] != 0, axis=-1)  # a dead unit observes zeros
         flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])  # noqa: E731
@@ -70,3 +117,8 @@ class EpisodeStore:
             reward=flat(episodes.reward),
             valid=flat((episodes.valid & held[:, None])[..., None] & alive),
         )
+
+
+def _smallest(values: int) -> str:
+    """The smallest type that holds 0 to ``values`` - 1."""
+    return "uint8" if values <= 256 else "int16"

@@ -6,6 +6,7 @@ the sums over an update's steps, and their gradients, are sums over blocks of ro
 loop runs as many as there are. Blocks are small enough for a processor's cache.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,10 @@ from prism_marl.types import Observation
 
 SHORTEST = 20  # steps of a time limit from which on packing saves more than it costs
 INPUTS = 24  # rows times agents that one step of a block has at least; smaller products are slower
+SHARES = (1 / 4, 3 / 8, 5 / 8)  # rows of a block, where there is but one, as parts of the number of episodes
+WORTHWHILE = (
+    50  # half of the steps of a time limit from which one block in fewer rows saves more than it costs to compile
+)
 LANES = 2  # blocks side by side in one round of the loop, which run on different cores
 
 
@@ -79,6 +84,29 @@ def _longer(steps: Array) -> Array:
     return jnp.concatenate([steps, jnp.zeros_like(steps[:1])])
 
 
+def in_fewer_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, axis: str | None) -> Any:
+    """``part`` of all episodes [t, b, ...] in one block of rows, or of None where the time limit is short or they need
+    about as many rows as there are episodes.
+
+    Shapes are fixed when compiling, so there is one version for each of a few numbers of rows; all mean the same. With
+    the name of an axis, all who share it agree on the number.
+    """
+    steps, number = episodes.valid.shape
+    if steps < 2 * WORTHWHILE:
+        return part(None)
+    slots, capacity = jnp.sum(episodes.valid, axis=0) + 1, steps + 2
+    row, offset = next_fit(slots, capacity)
+    needed = jnp.max(row) + 1
+    needed = needed if axis is None else jax.lax.pmax(needed, axis)
+    heights = sorted({math.ceil(share * number) for share in SHARES} - {number})
+
+    def packed(height: int) -> Callable[[], Any]:
+        return lambda: part(packings(slots, row, offset, capacity, height, steps + 1)(jnp.int32(0)))
+
+    which = jnp.searchsorted(jnp.asarray(heights), needed)
+    return jax.lax.switch(which, [*map(packed, heights), lambda: part(None)])
+
+
 def over_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, axis: str | None) -> Any:
     """The sum of ``part`` over blocks of rows that hold all episodes [t, b, ...]; of None, which is the block of
     episodes as it is, where the time limit is short.
@@ -124,6 +152,21 @@ def first_fit(slots: Int[Array, " b"], capacity: int) -> tuple[Int[Array, " b"],
     _, (row, offset) = jax.lax.scan(put, jnp.zeros_like(slots), slots[order])
     back = jnp.argsort(order)
     return row[back], offset[back]
+
+
+def next_fit(slots: Int[Array, " b"], capacity: int) -> tuple[Int[Array, " b"], Int[Array, " b"]]:
+    """A row and a first slot for every episode, in their order: each into the row of the one before, or the next row if
+    there is no room. Rows are somewhat more than with ``first_fit``, but there is no loop over episodes, each turn of
+    which would start kernels of a GPU: jumps from row to row are doubled until they reach the last episode."""
+    number, end = slots.size, jnp.cumsum(slots)
+    begin = end - slots
+    jump = jnp.append(jnp.searchsorted(end, begin + capacity, side="right", method="compare_all"), number)
+    first = jnp.zeros(number + 1, bool).at[0].set(True)
+    for _ in range(max(1, (number - 1).bit_length())):
+        first = first.at[jump].max(first)
+        jump = jump[jump]
+    first = first[:number]
+    return jnp.cumsum(first) - 1, begin - jax.lax.cummax(jnp.where(first, begin, 0))
 
 
 def packings(

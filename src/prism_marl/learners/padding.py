@@ -1,7 +1,7 @@
-"""What an update does about padding: rows that hold several episodes on a CPU, a shorter time axis on an accelerator.
+"""What an update does about padding: rows hold several episodes, in small blocks on a CPU, in one on an accelerator.
 
-On a CPU a step of a recurrence takes the time of its products, so fewer rows are faster; on an accelerator steps take
-the time of starting them, whatever they compute.
+On a CPU, blocks that fit its cache are fastest, however many; an accelerator computes one block in the time of its
+longest row.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,16 @@ from typing import Any
 import jax
 
 from prism_marl.learners.base import Trajectory
-from prism_marl.learners.packed import Packing, over_rows
-from prism_marl.learners.shortened import on_shortened
+from prism_marl.learners.packed import Packing, in_fewer_rows, over_rows
 
 
 def without_padding(part: Callable[[Trajectory, Packing | None], Any], episodes: Trajectory, axis: str | None) -> Any:
     """Sums over the steps of an episode block [t, b, ...]. ``part`` computes those of some rows, which hold the
     episodes as a packing says, or where it is None as they are."""
-    if packs():
-        return over_rows(lambda packing: part(episodes, packing), episodes, axis)
-    return on_shortened(lambda episodes: part(episodes, None), episodes, axis)
+    lay = over_rows if in_blocks() else in_fewer_rows
+    return lay(lambda packing: part(episodes, packing), episodes, axis)
 
 
-def packs() -> bool:
-    """Whether episodes are packed."""
+def in_blocks() -> bool:
+    """Whether rows are computed in small blocks."""
     return jax.default_backend() == "cpu"

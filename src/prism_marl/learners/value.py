@@ -191,7 +191,7 @@ class ValueLearner(abc.ABC):
 
         def one(carry: tuple[ValueState, Log], key: Key[Array, ""]):
             state, log = carry
-            state, metrics = self.improve(state, buffer.sample(key, s.batch), step, axis=SEEDS)
+            state, metrics = self.improve(state, self.episodes.sample(buffer, key, s.batch), step, axis=SEEDS)
             return (state, log.add(metrics, step)), None
 
         def train():
@@ -300,5 +300,5 @@ class ValueLearner(abc.ABC):
 def _metrics(learner: ValueLearner) -> tuple[str, ...]:
     """Names of what an update reports; asked by tracing one, which takes a while."""
     state = jax.eval_shape(learner.init, jax.random.key(0))
-    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.episodes.stored())
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), learner.episodes.read())
     return tuple(sorted(jax.eval_shape(learner.improve, state, batch, jnp.zeros((), jnp.int32))[1]))

@@ -3,7 +3,8 @@
 Automatic differentiation of a scanned cell multiplies small matrices at every step to sum the gradient of the weights.
 Here the backward scan carries only the gradient of the state; the gradient of the weights is one product over all steps
 afterwards. The forward scan can also run a second network (a learner's target) that is not differentiated. The numbers
-are the same, and an update takes a fraction of the time.
+are the same, and an update takes a fraction of the time. On a GPU two kernels do all of it where they fit
+(networks/gru_fused.py); the scan is their definition.
 
 Several episodes can follow each other in one row: where ``fresh`` is true, the state is zeros before the step.
 """
@@ -46,8 +47,7 @@ def unroll(
     fresh: Fresh = None,
 ) -> Float[Array, "t *b a h"]:
     """States after every step, given the input half of the gates."""
-    trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
-    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, _columns(fresh), None)[0]
+    return _either(gru, inputs, start, identity, fresh, None)[0]
 
 
 def unroll_pair(
@@ -60,9 +60,35 @@ def unroll_pair(
     fresh: Fresh = None,
 ) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"]]:
     """``unroll`` of two networks at once; the second one is never differentiated."""
+    return _either(gru, inputs, start, identity, fresh, (companion, companion_inputs))
+
+
+def _either(gru: RoleGRU, inputs, start, identity, fresh: Fresh, other: tuple[RoleGRU, Any] | None) -> Any:
+    """States of a network, and of the other one if there is one, by fused kernels where that is possible."""
+    if jax.default_backend() == "cpu":
+        return by_scan(gru, inputs, start, identity, fresh, other)
+    from prism_marl.networks import gru_fused  # it needs Pallas, which takes a while to import
+
+    net = gru_fused.Net(gru.hidden, gru.gate)
+    kernels = gru_fused.kernels_for(net, inputs, identity, networks=1 if other is None else 2)
+    if kernels is None:
+        return by_scan(gru, inputs, start, identity, fresh, other)
+    pair = None if other is None else (gru_fused.Net(other[0].hidden, other[0].gate), other[1])
+    return gru_fused.unroll(kernels, net, inputs, start, identity, fresh, pair)
+
+
+def by_scan(
+    gru: RoleGRU,
+    inputs: Float[Array, "t *b a g"],
+    start: Float[Array, "*b a h"],
+    identity: TimedIdentity,
+    fresh: Fresh,
+    other: tuple[RoleGRU, Float[Array, "t *b a g"]] | None,
+) -> tuple[Float[Array, "t *b a h"], Float[Array, "t *b a h"] | None]:
+    """States of a network, and of the other one if there is one, step by step."""
     trained, fixed = eqx.partition(gru.hidden, eqx.is_inexact_array)
-    other = (companion.hidden, companion.gate, _thirds(companion_inputs))
-    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, _columns(fresh), other)
+    pair = None if other is None else (other[0].hidden, other[0].gate, _thirds(other[1]))
+    return _unroll(trained, fixed, gru.gate, _thirds(inputs), start, identity, _columns(fresh), pair)
 
 
 def _columns(fresh: Fresh) -> Bool[Array, "t *b 1 1"] | None:

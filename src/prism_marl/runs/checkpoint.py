@@ -23,7 +23,7 @@ from prism_marl.files import HeldFolder, check_plain, write_atomically
 from prism_marl.sealed import Pieces, digest
 from prism_marl.training.state import PartialArray
 
-FORMAT = "4"
+FORMAT = "5"
 KEEP = 2  # the newest and the one before, so that one damaged file does not end the run
 
 State = TypeVar("State")

@@ -14,7 +14,19 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.envs.skirmish.drawing import battle_scene
-from prism_marl.envs.skirmish.observe import ACT, EAST, NORTH, SOUTH, STRIDE, WEST, first_look, forget, looks, observe
+from prism_marl.envs.skirmish.observe import (
+    ACT,
+    EAST,
+    NORTH,
+    SOUTH,
+    STRIDE,
+    WEST,
+    first_look,
+    flags,
+    forget,
+    looks,
+    observe,
+)
 from prism_marl.envs.skirmish.simulate import Orders, advance
 from prism_marl.envs.skirmish.state import State, Traits, traits
 from prism_marl.envs.skirmish.teams import start
@@ -50,6 +62,7 @@ class Skirmish:
         armed = [unit for unit in self.table.units if unit.cooldown]
         ratios = [(unit.cooldown * LOOPS + max(JITTER)) / unit.state_cooldown for unit in armed]
         tail = PUBLISHED if self.enemy_visibility == "published" else ""
+        local_flags, state_flags = flags(n, m, body)
         return EnvSpec(
             name=f"skirmish/{self.race}_{n}_vs_{m}{tail}",
             agents=n,
@@ -60,6 +73,8 @@ class Skirmish:
             horizon=HORIZON,
             version="skirmish-1",
             metrics=("battle_won", "dead_allies", "dead_enemies"),
+            flags=local_flags,
+            state_flags=state_flags,
             magnitude=max(1.0, *ratios),  # a cooldown in the state may exceed what it is divided by
         )
 

@@ -85,6 +85,16 @@ def observe(race: Race, mirror: bool, state: State, kept: Bool[Array, "n m"] | N
     return Observation(local, _state(race, state, bodies, n, ACT + m), avail, role)
 
 
+def flags(n: int, m: int, body: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which numbers of an observation and of the state are only ever 0 or 1: legal moves, marks, type bits and last
+    actions. A body has so many numbers, the last three of which are type bits."""
+    bits, other = [True] * 3, [False] * (body - 3)
+    unit = [True, False, False, False, *other, *bits]
+    local = [True] * 4 + unit * (m + n - 1) + [*other, False, False, *bits]
+    state = [*other, False, False, False, *bits] * n + [*other, False, False, *bits] * m + [True] * (n * (ACT + m))
+    return tuple(np.flatnonzero(local).tolist()), tuple(np.flatnonzero(state).tolist())
+
+
 def _bodies(race: Race, mirror: bool, state: State) -> Float[Array, "u f"]:
     """Health, shields if the race has them, and type bits of every unit."""
     n = state.last_action.size

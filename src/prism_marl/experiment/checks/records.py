@@ -28,6 +28,10 @@ def check_spec(spec: EnvSpec, who: str) -> None:
         raise UserError(
             f"{who}.spec.storage: {spec.storage!r} cannot hold observations; use one of {', '.join(STORAGE)}"
         )
+    for name, size in (("flags", spec.observation), ("state_flags", spec.state)):
+        places = getattr(spec, name)
+        if list(places) != sorted({place for place in places if 0 <= place < size}):
+            raise UserError(f"{who}.spec.{name}: list places from 0 to {size - 1} in order, each once")
     if not spec.magnitude > 0:
         raise UserError(f"{who}.spec.magnitude: {spec.magnitude} is not positive; give the largest size of a number")
     if spec.state_is_joint and spec.state != spec.agents * spec.observation:
@@ -100,8 +104,14 @@ def _check_array(value: Any, shape: tuple[int, ...], kinds: str, what: str, fiel
 
 def check_seen(obs: Any, spec: EnvSpec, who: str, t: int) -> None:
     """Values of observations [b, ...] before step ``t``."""
-    for name in ("local", "state"):
+    for name, flags in (("local", spec.flags), ("state", spec.state_flags)):
         values = np.asarray(getattr(obs, name), np.float64)
+        wrong = [place for place in flags if not np.isin(values[..., place], (0, 1)).all()]
+        if wrong:
+            raise UserError(
+                f"{who}: Observation.{name} holds other numbers than 0 and 1 at place {wrong[0]} at step {t}, which "
+                f"spec.{'flags' if name == 'local' else 'state_flags'} lists; leave it out"
+            )
         values = values[np.isfinite(values)]
         largest = float(np.max(np.abs(values), initial=0.0))
         said = spec.magnitude != 1.0 or not spec.storage.startswith("float")  # else nobody has said anything
