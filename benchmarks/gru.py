@@ -170,7 +170,7 @@ def medians(compiled: dict[str, Any], given: tuple[Any, ...], rounds: int, calls
     times = {(name, part): [] for name in compiled for part in range(2)}
     for turn in range(rounds + 1):
         for name, part in times:
-            started = time.perf_counter()
+            started, result = time.perf_counter(), None
             for _ in range(calls):
                 result = compiled[name][part](*given)
             jax.block_until_ready(result)

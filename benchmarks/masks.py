@@ -84,13 +84,11 @@ def spectra(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
     with safetensors.safe_open(paths[0], "np") as file:
         common = {name[7:]: int(value) for name, value in file.metadata().items() if name.startswith("common.")}
     first, last = (safetensors.numpy.load_file(path) for path in (paths[0], paths[-1]))
-    return {
-        name: (
-            *(np.stack([end[f"{name}.{part}"] for end in (first, last)]) for part in ("spectrum", "mask")),
-            common[name],
-        )
-        for name in common
-    }
+
+    def ends(part: str) -> np.ndarray:
+        return np.stack([end[part] for end in (first, last)])
+
+    return {name: (ends(f"{name}.spectrum"), ends(f"{name}.mask"), number) for name, number in common.items()}
 
 
 def by_group(distance: np.ndarray, group: np.ndarray) -> float:
@@ -103,7 +101,8 @@ def by_group(distance: np.ndarray, group: np.ndarray) -> float:
 
 def measured(folder: Path, task: str) -> Iterator[dict[str, Any]]:
     """One row for each seed."""
-    group = np.asarray(envs.make(task).group)
+    env: Any = envs.make(task)
+    group = np.asarray(env.group)
     layers = spectra(folder)
     final = final_of(load_evaluations(folder))
     assert final is not None

@@ -425,7 +425,7 @@ def test_seeds_side_by_side_compute_one_length_and_not_all(in_blocks, monkeypatc
         update = functools.partial(learner.improve, axis=axis)
         return jax.make_jaxpr(jax.vmap(update, (0, 0, None), axis_name="seeds"))(states, batches, jnp.int32(0))
 
-    without = 1 if packs else 0  # without a name all lengths are computed; the loop over packed rows stays a loop
+    without = 1 if in_blocks else 0  # without a name all lengths are computed; the loop over packed rows stays a loop
     assert _branches(both("seeds")) == 1 and _branches(both(None)) == without
 
 

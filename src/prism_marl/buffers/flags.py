@@ -23,8 +23,9 @@ class Layout:
     size: int
     flags: tuple[int, ...] = ()
 
-    def shapes(self, *leading: int, dtype: Any) -> Parts:
-        numbers = jax.ShapeDtypeStruct((*leading, self.size - len(self.flags)), np.dtype(dtype))
+    def shapes(self, *leading: int, dtype: Any) -> Any:
+        """The shapes and types of ``Parts``."""
+        numbers: Any = jax.ShapeDtypeStruct((*leading, self.size - len(self.flags)), np.dtype(dtype))
         return Parts(numbers, bits_shape(*leading, len(self.flags)))
 
     def pack(self, values: Num[Array, "*b size"]) -> Parts:

@@ -53,7 +53,7 @@ class EpisodeStore:
         """Shapes and types of one episode as it is kept: of what is 0 or 1, a bit, and of small numbers, a byte."""
         spec, whole = self.spec, self.read()
         slots = spec.horizon + 1
-        obs = Observation(
+        obs = Observation(  # with ``Parts`` for numbers
             local=self._local.shapes(slots, spec.agents, dtype=spec.storage),
             state=self._state.shapes(slots, dtype=spec.storage),
             avail=bits_shape(slots, spec.agents, spec.actions),
@@ -72,7 +72,9 @@ class EpisodeStore:
     def kept(self, episodes: Trajectory) -> Trajectory:
         """Episodes [..., t, ...] as they are kept."""
         obs = episodes.obs
-        parts = Observation(self._local.pack(obs.local), self._state.pack(obs.state), to_bits(obs.avail), obs.role)
+        local: Any = self._local.pack(obs.local)
+        state: Any = self._state.pack(obs.state)
+        parts = Observation(local, state, to_bits(obs.avail), obs.role)
         action = jnp.maximum(episodes.action, 0)
         return jax.tree.map(
             lambda leaf, of: leaf.astype(of.dtype), episodes._replace(obs=parts, action=action), self.stored()

@@ -59,7 +59,8 @@ def policy_data(policy: Policy) -> dict[str, Any]:
 
 def give_room(fields: Sequence[dict[str, Any] | None], first: int) -> list[dict[str, Any] | None]:
     """The fields that fit into the page's room together: that of run ``first``, then in order; None for the others."""
-    room, kept = ROOM, [None] * len(fields)
+    room = ROOM
+    kept: list[dict[str, Any] | None] = [None] * len(fields)
     for place in sorted(range(len(fields)), key=lambda place: place != first):
         field = fields[place]
         size = 0 if field is None else sum(len(array["bytes"]) for array in field["policy"]["arrays"].values())
