@@ -74,10 +74,31 @@ def test_every_method_acts_as_the_continuous_learner(method):
 
 def test_every_learner_of_the_package_says_how_its_policy_acts():
     specs = {"discrete": BATTLE, "continuous": ROBOT}
-    for cls in LEARNERS.values():
-        learner, state = make("fups_id", cls(), specs[cls.kinds[0]])
+    for cls, kind in [(cls, kind) for cls in LEARNERS.values() for kind in cls.kinds]:
+        learner, state = make("fups_id", cls(), specs[kind])
         policy = policy_of(learner, state)
         assert assert_alike(learner, state, policy, lambda step, spec=learner.spec: made_up(spec, step))
+
+
+@pytest.mark.parametrize("spec", [BATTLE, ROBOT])
+@pytest.mark.parametrize("settings", [MAPPO(recurrent=False, scale_inputs=True), MAPPO(behind_gru=1)])
+def test_stochastic_policies_act_by_their_best_guess_and_explore_as_they_trained(settings, spec):
+    learner, state = make("prism", settings, spec)
+    policy = policy_of(learner, state)
+    assert assert_alike(learner, state, policy, lambda step: made_up(spec, step))
+    obs, rng = made_up(spec, 0), np.random.default_rng(0)
+    said, _ = policy.outputs(obs.local, policy.reset(ROWS))
+    if spec.kind == "continuous" and not settings.recurrent:
+        assert (np.abs(said) > 1).any()  # otherwise nothing is cut
+    drawn = np.stack([policy.act(obs.local, policy.reset(ROWS), obs.avail, explore=rng)[0] for _ in range(300)])
+    if spec.kind == "discrete":
+        shares = np.stack([(drawn == action).mean(0) for action in range(spec.actions)], -1)
+        expected = jax.nn.softmax(np.where(obs.avail, said, -np.inf), axis=-1)
+        assert np.abs(shares - expected).max() < 0.2 and np.abs(shares - expected).mean() < 0.02
+    else:
+        inside = np.abs(said) < 0.2
+        sizes = np.broadcast_to(np.asarray(learner.deployment(state).amount), said.shape)
+        assert np.abs(drawn).max() == 1 and drawn.std(0)[inside].mean() == pytest.approx(sizes[inside].mean(), rel=0.05)
 
 
 @pytest.mark.parametrize("settings", [VDN(last_action=True), IQL(), QMix(last_action=True)])
@@ -201,7 +222,7 @@ def test_foreign_files_are_refused(tmp_path, team):
         load_policy(tmp_path / "y.npz")
 
 
-def test_the_example_reads_shared_factors_and_networks_without_memory(followed, tmp_path):
+def test_the_example_reads_shared_factors_and_networks_without_memory(tmp_path):
     """The arrays of both forms, laid beside ``load_policy``, which the tests hold against the learner."""
     spec = importlib.util.spec_from_file_location("play_policy", Path(__file__).parents[2] / "examples/play_policy.py")
     assert spec and spec.loader

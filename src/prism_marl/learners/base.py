@@ -192,9 +192,9 @@ class Deployment(NamedTuple):
     """How a trained policy turns observations into actions outside of training: a learner says it once, and every
     format of an exported policy follows."""
 
-    agent: Any  # the trained network; its class names its layers in order, as ``chain``
+    agent: Any  # the trained network, which names its layers in order, as ``chain``
     inputs: Inputs  # what is appended to the observation
-    rule: Literal["argmax", "direct"]  # the best legal entry of the outputs, or the outputs themselves
+    rule: Literal["argmax", "direct"]  # the best legal entry, or the outputs cut to [-1, 1]
     exploration: Literal["epsilon", "noise", "softmax"]  # how training explores around that
     amount: Any = 0.0  # rate of random actions; deviation of the noise, [*identities, actions] or one for all
     scale: float = 1.0  # observations are multiplied by this

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.learners.actions import explored
-from prism_marl.learners.base import Clock, Collection, Mode, Trajectory
+from prism_marl.learners.base import Clock, Collection, Deployment, Mode, Trajectory
 from prism_marl.learners.inputs import InputBuilder
 from prism_marl.learners.log import Log
 from prism_marl.learners.mappo_settings import PPOSettings
@@ -201,6 +201,19 @@ class MAPPOLearner(MAPPOUpdates):
 
     def agent(self, state: MAPPOState) -> RecurrentAgent | MlpActor:
         return state.actor.agent
+
+    def deployment(self, state: MAPPOState) -> Deployment:
+        """The likeliest legal action, or the mean; training samples."""
+        s, discrete = self.settings, self.spec.kind == "discrete"
+        return Deployment(
+            agent=state.actor.agent,
+            inputs=self.inputs.actors,
+            rule="argmax" if discrete else "direct",
+            exploration="softmax" if discrete else "noise",
+            amount=0.0 if discrete else deviation(state.actor.spread),
+            scale=1 / self.spec.magnitude if s.scale_inputs else 1.0,
+            standardise=s.standardise_inputs,
+        )
 
     def with_agent(self, state: MAPPOState, agent: RecurrentAgent | MlpActor) -> MAPPOState:
         """A critic that is shared in the same way has the actor's labels and node masks at once."""

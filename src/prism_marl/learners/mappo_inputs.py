@@ -28,8 +28,9 @@ class RolloutInputs:
 
     def actor(self, obs: Observation) -> Float[Array, "*b a i"]:
         """What actors read."""
-        local = self.local(obs)
-        return self._sized(self.actors.join(local, jnp.zeros(local.shape[:-1], jnp.int32), self.spec.actions))
+        local = self._scaled(self.local(obs))
+        x = self.actors.join(local, jnp.zeros(local.shape[:-1], jnp.int32), self.spec.actions)
+        return zscore(x) if self.standardise else x
 
     def critic(self, obs: Observation) -> Float[Array, "*b v i"]:
         """What the critic reads for each of its values."""
@@ -38,9 +39,10 @@ class RolloutInputs:
         else:
             state = self.state(obs)[..., None, :]
             x = jnp.broadcast_to(state, (*state.shape[:-2], self.values, self.spec.state))
+        x = self._scaled(x)
         if self.critic_id:
             x = jnp.concatenate([x, jnp.broadcast_to(jnp.eye(self.values), (*x.shape[:-1], self.values))], axis=-1)
-        return self._sized(x)
+        return zscore(x) if self.standardise else x
 
     @property
     def critic_size(self) -> int:
@@ -60,9 +62,8 @@ class RolloutInputs:
             return obs.state.astype(jnp.float32)
         return obs.local.astype(jnp.float32).reshape(*obs.local.shape[:-2], -1)
 
-    def _sized(self, x: Float[Array, "*b i"]) -> Float[Array, "*b i"]:
-        if self.standardise:
-            return zscore(x)
+    def _scaled(self, x: Float[Array, "*b i"]) -> Float[Array, "*b i"]:
+        """Observations and states of size 1; what is appended to them has it anyway."""
         return x / self.spec.magnitude if self.scale else x
 
     def active(self, obs: Observation) -> Bool[Array, "*b a"]:

@@ -1,7 +1,6 @@
 """The feed-forward network: three layers, and a tanh where it is MATD3's deterministic actor."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -27,7 +26,6 @@ class Norm(eqx.Module):
 class MlpActor(eqx.Module):
     """An action vector in [-1, 1] from one observation; without ``squash`` plain outputs, as logits and values are."""
 
-    chain: ClassVar[tuple[str, ...]] = ("fc1", "relu", "fc2", "relu", "fc3", "tanh")  # for export
     fc1: RoleLinear
     fc2: RoleLinear
     fc3: RoleLinear
@@ -35,6 +33,11 @@ class MlpActor(eqx.Module):
     by_role: bool = eqx.field(static=True)
     clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
     squash: bool = eqx.field(static=True, default=True)  # through tanh in the end
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The layers in order, for export."""
+        return ("fc1", "relu", "fc2", "relu", "fc3", *(("tanh",) if self.squash else ()))
 
     def __call__(self, x: Float[Array, "*b a i"], role: Int[Array, "*b a"]) -> Float[Array, "*b a u"]:
         identity = role if self.by_role else self.clusters

@@ -1,8 +1,6 @@
 """The recurrent agent: fc1, GRU, fc2, fc3, fc4 ("1R3" in the reference implementation of QMIX). Its outputs are action
 values, or logits and means of a policy (networks/heads.py), or one value of the state."""
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +13,6 @@ from prism_marl.sharing.base import Identity, Kind, RoleLinear, Sharing, private
 class RecurrentAgent(eqx.Module):
     """Action values from a stream of observations."""
 
-    chain: ClassVar[tuple[str, ...]] = ("fc1", "relu", "gru", "fc2", "relu", "fc3", "relu", "fc4")  # for export
     fc1: RoleLinear
     gru: RoleGRU
     fc2: RoleLinear
@@ -24,6 +21,11 @@ class RecurrentAgent(eqx.Module):
     by_role: bool = eqx.field(static=True)
     width: int = eqx.field(static=True)
     clusters: Int[Array, " a"] | None = private()  # identity of each agent for cluster methods
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The layers in order, for export."""
+        return ("fc1", "relu", "gru", "fc2", "relu", *(() if self.fc3 is None else ("fc3", "relu")), "fc4")
 
     def initial(self, *shape: int) -> Float[Array, "*b a h"]:
         """The hidden state before the first observation; ``shape`` is batch and agents."""

@@ -14,7 +14,7 @@ from prism_marl.errors import UserError
 from prism_marl.files import parse_object
 
 FORMAT = "prism-marl policy 1"
-ACTIVATIONS = ("relu", "tanh", "clip")  # steps of a network without numbers of their own
+ACTIVATIONS = ("relu", "tanh")  # steps of a network without numbers of their own
 CORE = "gru"  # the step that carries the memory; its arrays are named ``input``, ``hidden`` and ``gate``
 CORE_LAYERS = ("input", "hidden")
 LARGEST = 2**20  # of any size that a file may claim

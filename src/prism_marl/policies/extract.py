@@ -70,7 +70,7 @@ def deployment_of(learner: Learner, state: Any) -> Deployment:
     if not isinstance(learner, Deployable):
         raise UserError(f"{who} does not say how its policy acts outside of training; define deployment(state)")
     found = learner.deployment(state)
-    if not hasattr(type(found.agent), "chain") or not hasattr(found.agent, "by_role"):
+    if not hasattr(found.agent, "chain") or not hasattr(found.agent, "by_role"):
         raise UserError(f"{who}: the network {type(found.agent).__name__} does not name its layers; define its chain")
     return found
 
@@ -97,7 +97,7 @@ def _contract(
         kind=spec.kind,
         rule=deployment.rule,
         exploration=deployment.exploration,
-        network=type(network).chain,
+        network=network.chain,
         hidden=hidden,
         last_action=deployment.inputs.last_action,
         ids=deployment.inputs.agent_id * spec.ids,

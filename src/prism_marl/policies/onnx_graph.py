@@ -73,7 +73,8 @@ class _Graph:
             self.node("ArgMax", legal, out="action", axis=-1, keepdims=0)
             self.output("action", proto.INT64)
         else:
-            self.node("Identity", values, out="action")
+            ends = [self.constant(f"end_{end}", np.array(end, np.float32)) for end in (-1, 1)]
+            self.node("Clip", values, *ends, out="action")
             self.output("action", proto.FLOAT, c.actions)
         self.node("Identity", values, out="values" if c.kind == "discrete" else "mean")
         self.output("values" if c.kind == "discrete" else "mean", proto.FLOAT, c.actions)
@@ -151,9 +152,6 @@ class _Graph:
         for step in self.contract.network:
             if step in ("relu", "tanh"):
                 x = self.node(step.capitalize(), x)
-            elif step == "clip":
-                ends = [self.constant(f"end_{end}", np.array(end, np.float32)) for end in (-1, 1)]
-                x = self.node("Clip", x, *ends)
             elif step == CORE:
                 assert hidden is not None
                 x = hidden = self._gru(x, hidden, role)

@@ -156,8 +156,6 @@ class Policy:
                 x = np.maximum(x, 0)
             elif step == "tanh":
                 x = np.tanh(x)
-            elif step == "clip":
-                x = np.clip(x, -1, 1)
             elif step == CORE:
                 x = hidden = self._gru(x, hidden, identity)
             else:
@@ -197,7 +195,7 @@ class Policy:
     def _noisy(self, values: np.ndarray, role: Any, explore: Explore) -> np.ndarray:
         rng = self._generator(explore)
         if rng is None:
-            return values
+            return np.clip(values, -1, 1)
         amount, c = self._explore, self.contract
         if len(amount) > 1:
             amount = amount[self._identities(role, values)]
