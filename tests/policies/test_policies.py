@@ -74,7 +74,7 @@ def test_every_method_acts_as_the_continuous_learner(method):
 
 def test_every_learner_of_the_package_says_how_its_policy_acts():
     specs = {"discrete": BATTLE, "continuous": ROBOT}
-    for cls, kind in [(cls, kind) for cls in LEARNERS.values() for kind in cls.kinds]:
+    for cls, kind in ((one, kind) for one in LEARNERS.values() for kind in one.kinds):
         learner, state = make("fups_id", cls(), specs[kind])
         policy = policy_of(learner, state)
         assert assert_alike(learner, state, policy, lambda step, spec=learner.spec: made_up(spec, step))
