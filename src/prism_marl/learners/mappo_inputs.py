@@ -30,7 +30,7 @@ class RolloutInputs:
         """What actors read."""
         local = self._scaled(self.local(obs))
         x = self.actors.join(local, jnp.zeros(local.shape[:-1], jnp.int32), self.spec.actions)
-        return zscore(x) if self.standardise else x
+        return self._standardised(x)
 
     def critic(self, obs: Observation) -> Float[Array, "*b v i"]:
         """What the critic reads for each of its values."""
@@ -42,7 +42,7 @@ class RolloutInputs:
         x = self._scaled(x)
         if self.critic_id:
             x = jnp.concatenate([x, jnp.broadcast_to(jnp.eye(self.values), (*x.shape[:-1], self.values))], axis=-1)
-        return zscore(x) if self.standardise else x
+        return self._standardised(x)
 
     @property
     def critic_size(self) -> int:
@@ -65,6 +65,9 @@ class RolloutInputs:
     def _scaled(self, x: Float[Array, "*b i"]) -> Float[Array, "*b i"]:
         """Observations and states of size 1; what is appended to them has it anyway."""
         return x / self.spec.magnitude if self.scale else x
+
+    def _standardised(self, x: Float[Array, "*b i"]) -> Float[Array, "*b i"]:
+        return zscore(x) if self.standardise else x
 
     def active(self, obs: Observation) -> Bool[Array, "*b a"]:
         """Which agents take part. One that is dead or done has no choice: in discrete tasks it observes nothing and has
@@ -106,9 +109,9 @@ class RolloutInputs:
         assert batch.next_obs is not None
         discrete = self.spec.kind == "discrete"
         found = Experience(
-            local=self._sized(self.local(batch.obs)),
+            local=self._standardised(self._scaled(self.local(batch.obs))),
             action=jax.nn.one_hot(batch.action, self.spec.actions) if discrete else batch.action,
-            next_local=self._sized(self.local(batch.next_obs)),
+            next_local=self._standardised(self._scaled(self.local(batch.next_obs))),
             reward=batch.reward,
             valid=self.active(batch.obs) & batch.valid[..., None],
         )
