@@ -7,6 +7,7 @@ import pytest
 
 from prism_marl.reports import figures
 from prism_marl.reports.load import Run, load_run, load_runs
+from prism_marl.sharing import METHODS
 from synthetic import make_run
 
 
@@ -73,18 +74,12 @@ def test_a_single_evaluation_is_drawn_as_a_dot(tmp_path):
 
 
 def test_known_methods_have_their_own_colour_and_unknown_ones_a_stable_one():
-    assert len({style.light for style in figures.METHODS.values()}) == len(figures.METHODS)
-    assert len({style.dark for style in figures.METHODS.values()}) == len(figures.METHODS)
+    styles = [figures.method_style(method) for method in METHODS]
+    assert set(figures.COLOURS) == set(METHODS)
+    assert len({style.light for style in styles}) == len({style.dark for style in styles}) == len(METHODS)
     assert figures.method_style("mine") == figures.method_style("mine")
     assert figures.method_style("mine").label == "mine"
-
-
-def test_methods_are_called_here_as_they_call_themselves():
-    from prism_marl.sharing import METHODS
-
-    assert {name: style.label for name, style in figures.METHODS.items()} == {
-        name: method.label for name, method in METHODS.items()
-    }
+    assert [style.label for style in styles] == [method.label for method in METHODS.values()]
 
 
 def test_runs_of_one_method_are_named_by_the_settings_in_which_they_differ():

@@ -20,14 +20,14 @@ ENV = make("lbf/4x4-2p-1f")
 
 
 def play(learner, agent, key, mode, number):
-    """One seed: its episodes as they are stored [b, t, ...], and how they ended [b]."""
+    """One seed: its episodes as they are read from where they are stored [b, t, ...], and how they ended [b]."""
     policy, keys = jax.tree.map(lambda leaf: leaf[None], materialise(agent)), key[None]
     zeros = jnp.zeros(1, jnp.int32)
     clock = Clock(jnp.int32(0), jnp.int32(0), ())
     _, batch, summary = CompiledCollector(ENV, 0, 1, number).collect(learner, policy, (), keys, zeros, clock, mode)
     ended = play_seeds(ENV, learner, policy, keys, zeros, number, mode)[0]
     ring = learner.add(learner.buffer(), jax.tree.map(lambda leaf: leaf[0], batch))
-    stored = jax.tree.map(lambda leaf: leaf[:number], ring.storage)
+    stored = learner.episodes.restored(jax.tree.map(lambda leaf: leaf[:number], ring.storage))
     return stored, jax.tree.map(lambda leaf: leaf[0], ended), summary
 
 

@@ -17,6 +17,7 @@ from prism_marl.files import replacing
 from prism_marl.reports.load import Run, flat_settings, on_common_grid
 from prism_marl.reports.stats import bootstrap_interval, mask_distance
 from prism_marl.runs.run_files import FootprintRow, LayerSpectra, Spectra, evenly_spaced
+from prism_marl.sharing import METHODS
 
 
 class MethodStyle(NamedTuple):
@@ -28,22 +29,22 @@ class MethodStyle(NamedTuple):
 
 
 # After Okabe and Ito: hue and lightness both differ, so lines stay apart in print and without colour vision.
-METHODS = {
-    "prism": MethodStyle("Prism", "#0a63b0", "#5cb2f7"),
-    "kaleidoscope": MethodStyle("Kaleidoscope", "#cf5500", "#ff9a52"),
-    "fups": MethodStyle("FuPS", "#7d7d7d", "#a3a3a3"),
-    "fups_id": MethodStyle("FuPS+ID", "#b98500", "#f0c24b"),
-    "fups_id_svd": MethodStyle("FuPS+ID w/ SVD", "#7446c0", "#b99cff"),
-    "nops": MethodStyle("NoPS", "#22252b", "#e8e8e8"),
-    "seps": MethodStyle("SePS", "#00855f", "#3fcd9d"),
-    "snp": MethodStyle("SNP", "#c14a86", "#f391bd"),
-    "adaps": MethodStyle("AdaPS", "#3aa0c0", "#7fdcf0"),
-    "hypermarl": MethodStyle("HyperMARL", "#8a1c1c", "#ff7b7b"),
-    "lorasa": MethodStyle("LoRASA", "#4d7a00", "#a8d94a"),
-    "spectrum_delta": MethodStyle("Spectrum + delta", "#4453d6", "#98a4ff"),
-    "random_spectrum": MethodStyle("Random spectrum", "#8c6d8f", "#d3b6d6"),
-    "film": MethodStyle("FiLM", "#7a5c3a", "#d2b48c"),
-    "multihead": MethodStyle("Multi-head", "#1f6b6b", "#67c9c4"),
+COLOURS = {  # on a light and on a dark ground; labels are the methods' own
+    "prism": ("#0a63b0", "#5cb2f7"),
+    "kaleidoscope": ("#cf5500", "#ff9a52"),
+    "fups": ("#7d7d7d", "#a3a3a3"),
+    "fups_id": ("#b98500", "#f0c24b"),
+    "fups_id_svd": ("#7446c0", "#b99cff"),
+    "nops": ("#22252b", "#e8e8e8"),
+    "seps": ("#00855f", "#3fcd9d"),
+    "snp": ("#c14a86", "#f391bd"),
+    "adaps": ("#3aa0c0", "#7fdcf0"),
+    "hypermarl": ("#8a1c1c", "#ff7b7b"),
+    "lorasa": ("#4d7a00", "#a8d94a"),
+    "spectrum_delta": ("#4453d6", "#98a4ff"),
+    "random_spectrum": ("#8c6d8f", "#d3b6d6"),
+    "film": ("#7a5c3a", "#d2b48c"),
+    "multihead": ("#1f6b6b", "#67c9c4"),
 }
 SPARE = (("#8a3b12", "#d99a72"), ("#5b6b00", "#b9cc4d"), ("#934a9e", "#d79be0"), ("#005f73", "#6cc3d5"))
 LEGEND_LINES = 16
@@ -71,11 +72,9 @@ STYLE: Any = {
 
 
 def method_style(method: str) -> MethodStyle:
-    """Label and colours of a method; an unknown one gets a spare colour that depends on its name alone."""
-    if method in METHODS:
-        return METHODS[method]
-    light, dark = SPARE[zlib.crc32(method.encode()) % len(SPARE)]
-    return MethodStyle(method, light, dark)
+    """Label and colours of a method; one without colours gets spare ones that depend on its name alone."""
+    light, dark = COLOURS.get(method) or SPARE[zlib.crc32(method.encode()) % len(SPARE)]
+    return MethodStyle(METHODS[method].label if method in METHODS else method, light, dark)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:

@@ -15,7 +15,7 @@ from prism_marl import __version__
 from prism_marl.reports import stats
 from prism_marl.reports.comparison import improvement_tables, missing
 from prism_marl.reports.field import give_room, with_common
-from prism_marl.reports.figures import METHODS, dash_indices, method_style, run_labels
+from prism_marl.reports.figures import COLOURS, dash_indices, method_style, run_labels
 from prism_marl.reports.finals import SEED, final_of
 from prism_marl.reports.load import (
     Run,
@@ -107,7 +107,7 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
 def in_reading_order(runs: Sequence[Run]) -> list[Run]:
     """Runs by task, and within a task by method, Prism first, so that every page lists them alike."""
     tasks = {task: index for index, task in enumerate(dict.fromkeys(run.task for run in runs))}
-    rank = {method: index for index, method in enumerate(METHODS)}
+    rank = {method: index for index, method in enumerate(COLOURS)}
     return sorted(runs, key=lambda run: (tasks[run.task], rank.get(run.method, len(rank)), run.method))
 
 
