@@ -81,7 +81,8 @@ def batch():
     @jax.jit
     def played(keys):
         found = CompiledCollector(env, 0, 1, 16).collect(learner, agents, (), keys, zero, clock, "random")[1]
-        return learner.add(learner.buffer(), jax.tree.map(lambda leaf: leaf[0], found)).storage
+        kept = learner.add(learner.buffer(), jax.tree.map(lambda leaf: leaf[0], found)).storage
+        return learner.episodes.restored(kept)
 
     return played(keys)
 

@@ -59,7 +59,7 @@ def learned(sharing: Sharing) -> tuple[ValueState, ValueState, dict]:
     batch = episodes(16)
 
     def run(key):
-        state, buffer = learner.init(key), Ring(batch, jnp.int32(16))
+        state, buffer = learner.init(key), Ring(learner.episodes.kept(batch), jnp.int32(16))
         agent = sharing.prepare(learner.agent(state), learner.experience(buffer), key)
         state = learner.with_agent(state, agent)
         state = eqx.tree_at(lambda s: s.target.agent, state, agent)  # weights would follow later
