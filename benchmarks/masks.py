@@ -26,6 +26,7 @@ import numpy as np
 import safetensors.numpy
 
 from prism_marl import api, envs
+from prism_marl.paper.numbers import markdown_table
 from prism_marl.reports import stats
 from prism_marl.reports.finals import SEED, final_of
 from prism_marl.reports.load import load_evaluations
@@ -35,7 +36,8 @@ from prism_marl.runs.masks import explained_by_start, over_layers
 TASKS = ("groups/6-3", "groups/8-2")
 EQUAL = {"sharing.init": "svd_of_orthogonal"}  # all singular values begin alike
 ONE, APART = {"sharing.threshold_init": "shared"}, {"sharing.ties": "apart"}
-MEASURES = ("return", "differ", "by_group", "by_start")
+COLUMNS = {"differ": "masks differ in", "by_group": "by group", "by_start": "by start"}
+SOLVED = 0.95
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,19 @@ def rows(out: Path, tasks: list[str]) -> None:
             print(json.dumps(about | {k: None if v != v else v for k, v in row.items()}))
 
 
-def table(path: Path) -> None:
-    """Interquartile means over seeds with 95% bootstrap intervals."""
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    print("| task | form | seeds | return | own directions in which masks differ | by group | by start |")
-    print("|---|---|--:|---|---|---|---|")
-    for (task, form), these in itertools.groupby(found, key=lambda row: (row["task"], row["form"])):
+def table_rows(path: Path, task: str) -> list[dict[str, Any]]:
+    """One row for each form: interquartile means over seeds with 95% bootstrap intervals."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = [row for line in lines if (row := json.loads(line))["task"] == task]
+    made = []
+    for form, these in itertools.groupby(found, key=lambda row: row["form"]):
         seeds = list(these)
-        cells = [interval([row[name] for row in seeds]) for name in MEASURES]
-        print(f"| `{task}` | {form} | {len(seeds)} | {' | '.join(cells)} |")
+        solved = sum(row["return"] >= SOLVED for row in seeds)
+        cells = {COLUMNS[name]: interval([row[name] for row in seeds]) for name in COLUMNS}
+        made.append(
+            {f"`{task}`, form of Prism": form, f"return of {SOLVED} or more": f"{solved} of {len(seeds)}"} | cells
+        )
+    return made
 
 
 def interval(values: list[float | None]) -> str:
@@ -164,7 +170,8 @@ def main() -> None:
     elif found.what == "rows":
         rows(found.out, found.tasks)
     else:
-        table(found.rows)
+        for task in found.tasks:
+            print("\n".join(["", *markdown_table(table_rows(found.rows, task))]))
 
 
 if __name__ == "__main__":

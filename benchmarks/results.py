@@ -6,6 +6,8 @@ python benchmarks/results.py
 from pathlib import Path
 from typing import Any
 
+import masks
+
 from prism_marl.paper.numbers import final_numbers, final_values, markdown_table
 from prism_marl.reports import stats
 from prism_marl.reports.finals import SEED
@@ -35,11 +37,25 @@ def number_rows(kept: Kept) -> list[dict[str, Any]]:
         numbers = {run.name: final_numbers(run) for run in runs}
         for run in sorted(runs, key=lambda run: -numbers[run.name]["final"][0]):
             row = {"rows": setting, "method": METHODS[run.method].label, "seeds": len(run.evaluations)}
+            row |= {"critics": critics_of(run), "ties": ties_of(run)}
             row |= {name: value for name, value in numbers[run.name].items() if name != "each seed"}
             compared = ours and run.method != "prism"
             chance = stats.improvement_interval(*at_equal_steps(ours[0], run), seed=SEED) if compared else None
             made.append(row | {"Prism is better": [*chance] if chance else ""})
     return made
+
+
+def critics_of(run: Run) -> str:
+    """Whether the critics of a robot's run had LayerNorm: the default, or for Kaleidoscope by its own setting."""
+    learner, own = run.config["learner"], run.method == "kaleidoscope"
+    if learner.get("algorithm") != "matd3":
+        return ""
+    return "LayerNorm" if learner.get("critic_layernorm") or own else "plain"
+
+
+def ties_of(run: Run) -> str:
+    """What Prism did with masks that agree; rows from before there was a choice do not say it."""
+    return run.config["sharing"].get("ties", "not recorded") if run.method == "prism" else ""
 
 
 def at_equal_steps(one: Run, other: Run) -> tuple[Any, Any]:
@@ -67,6 +83,8 @@ def blocks() -> dict[str, str]:
     """The parts of the page between two marks, by what they hold."""
     kept = kept_runs()
     tables = {"numbers": number_rows(kept), "masks": mask_rows(kept)}
+    forms = DOCS / "rows" / "masks" / "groups.jsonl"
+    tables |= {f"forms on {task}": masks.table_rows(forms, task) for task in masks.TASKS}
     return {name: "\n".join([BEGIN.format(name), "", *markdown_table(rows), "", END]) for name, rows in tables.items()}
 
 
