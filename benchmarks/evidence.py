@@ -1,12 +1,13 @@
 """The queue of runs behind docs/results.md, in the order of their use: what is kept, what waits, and the next slice.
 
     python benchmarks/evidence.py                                        # how much of the queue is kept, what is next
-    python benchmarks/evidence.py --minutes 24 --side-by-side 8 --tf32   # run the next entries for so long
+    python benchmarks/evidence.py --minutes 24 --side-by-side 9 --slower 2.6 --tf32   # run the next entries for so long
     python benchmarks/evidence.py --only 2 --minutes 24                  # of one section
 
 An entry is one method on one task with five seeds. Its rows are kept in ``docs/rows/evidence/SECTION/TASK/RUN``; it is
 done when its last evaluation is there, whoever ran it and wherever. A slice takes the first entries that are not done
-and whose expected time fits, and runs them side by side. When the time is up, unfinished ones are stopped: the same
+and whose expected time fits, and runs them side by side; nine robots at once take 2.6 times as long as one alone
+(docs/results.md), which ``--slower`` says. When the time is up, unfinished ones are stopped: the same
 command with the same ``--out`` continues them, and a machine without that folder begins them anew. Nothing that was
 kept is run again or replaced.
 """
@@ -28,13 +29,18 @@ from prism_marl.paper import plan, speeds
 from prism_marl.paper.performance import METHODS, ROBOTS
 from prism_marl.paper.registry import TARGETS
 from prism_marl.paper.scales import SCALES, resized
+from prism_marl.paper.target import reproduced
 
 ROWS = Path(__file__).parents[1] / "docs" / "rows" / "evidence"
 ALL = (*METHODS[:3], "fups_id_svd", *METHODS[3:])
 BATTLES = tuple(f"skirmish/{race}_5_vs_5" for race in ("terran", "protoss", "zerg"))
 LONG_TASKS = ("mamujoco/ant-4x2", BATTLES[0])
 LONG = ("prism", "fups_id_svd", "kaleidoscope", "fups_id", "nops")
-FIRST_STEPS = {"lbf": 3_000_000, "mamujoco": 1_000_000, "skirmish": 1_200_000}
+FIRST: dict[str, dict[str, int]] = {  # the length that comes first, and evaluations that do not cost more than training
+    "lbf": {"run.steps": 3_000_000},
+    "mamujoco": {"run.steps": 1_000_000, "run.eval_every": 50_000, "run.eval_episodes": 10},
+    "skirmish": {"run.steps": 1_200_000, "run.eval_every": 50_000, "run.envs": 32},
+}
 LATER_STEPS = 3_000_000
 ON_POLICY = ("prism", "fups_id_svd", "hypermarl", "kaleidoscope", "fups_id", "nops", "fups")
 ON_POLICY_TASKS: dict[str, dict[str, int]] = {  # most of the physics first: it takes longest
@@ -87,8 +93,9 @@ def sections() -> dict[str, list[Experiment]]:
 
 
 def made(task: str, method: str) -> Experiment:
-    """The task's preset with five seeds, at the length that comes first."""
-    return at_first_length(preset(task, method))
+    """The experiment of the paper's figure with five seeds, at the length that comes first. Every section counts steps
+    in the same way, so that a run serves all that need it."""
+    return at_first_length(reproduced(task, method))
 
 
 def on_policy(task: str, method: str) -> Experiment:
@@ -100,8 +107,10 @@ def on_policy(task: str, method: str) -> Experiment:
 
 
 def at_first_length(experiment: Experiment) -> Experiment:
-    steps = FIRST_STEPS[experiment.task.partition("/")[0]]
-    return with_steps(resized(experiment, SCALES["paper"]), steps)
+    experiment = resized(experiment, SCALES["paper"])
+    for path, value in FIRST[experiment.task.partition("/")[0]].items():
+        experiment = experiment.with_option(path, str(value))
+    return experiment
 
 
 def with_steps(experiment: Experiment, steps: int) -> Experiment:
@@ -168,7 +177,12 @@ def show(entries: Sequence[Entry]) -> None:
     waiting = [entry for entry in entries if not entry.done]
     for section in dict.fromkeys(entry.section for entry in entries):
         those = [entry for entry in entries if entry.section == section]
-        print(f"{section:<12} {sum(entry.done for entry in those):>3} of {len(those)} done")
+        left = [entry for entry in those if not entry.done]
+        seconds = [plan.time_of(entry.experiment, "gpu", [], speeds.recorded())[0] for entry in left]
+        known = sum(found for found in seconds if found)
+        text = [f"about {plan.in_words(known)} on one GPU, one after the other"] if known else []
+        text += [f"{sum(not found for found in seconds)} of unknown time"] if not all(seconds) else []
+        print(f"{section:<12} {len(those) - len(left):>3} of {len(those)} done; left: {', '.join(text) or 'nothing'}")
     for entry in waiting[:10]:
         run = entry.experiment.run
         print(f"next: {entry.section} {entry.kept.parent.name} {entry.kept.name}, {run.seeds} x {run.steps:,} steps")

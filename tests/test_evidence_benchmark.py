@@ -34,6 +34,15 @@ def test_every_experiment_is_in_the_queue_once_with_five_seeds(evidence):
     assert {entry.section for entry in entries} == set(evidence.sections())
 
 
+def test_sections_count_and_evaluate_alike_so_that_a_run_serves_all_that_need_it(evidence):
+    robots = [e.experiment for e in evidence.queue() if e.experiment.learner.algorithm == "matd3"]
+    assert len(robots) > 54  # those of the first section, and changed ones
+    shared = {(e.learner.warmup_on_top, e.run.eval_every, e.run.eval_episodes, e.run.envs) for e in robots}
+    assert len(shared) == 1
+    battles = [e.experiment for e in evidence.queue() if e.experiment.learner.algorithm == "qmix"]
+    assert {(e.run.eval_every, e.run.envs) for e in battles if e.task.startswith("skirmish")} == {(50_000, 32)}
+
+
 def test_the_command_of_an_entry_makes_its_experiment(evidence):
     for entry in evidence.queue()[::7]:
         words = evidence.words_for(entry, Path("x"), tf32=False)
@@ -59,7 +68,7 @@ def test_a_slice_takes_the_first_that_fit_and_fills_gaps_with_later_ones(evidenc
         entries[4],
     ]
     assert not evidence.chosen(entries[1:3], 5, 8, 1.0, Path("nothing"))
-    assert list(evidence.chosen(entries, 15, 1, 1.0, Path("nothing"), unknown=2)) == [
+    assert list(evidence.chosen(entries, 14, 1, 1.0, Path("nothing"), unknown=2)) == [
         entries[0],
         entries[3],
         entries[4],
