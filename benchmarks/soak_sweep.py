@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prism_marl.cache import Cache, cache_limit, folders_of
+from prism_marl.storage.cache import Cache, cache_limit, folders_of
 
 TASKS = '''
 """Experiments of which some fail."""

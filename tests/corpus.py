@@ -26,10 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors.numpy
 
-from prism_marl.cache import Cache, sealed
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
-from prism_marl.files import HeldFolder, read_text
 from prism_marl.reports.figure_files import FigureFiles
 from prism_marl.reports.page import render_page
 from prism_marl.reports.page_data import load_study
@@ -38,6 +36,8 @@ from prism_marl.runs.folder import load_experiment, locked
 from prism_marl.runs.masks import first_spectra
 from prism_marl.runs.progress import read_progress
 from prism_marl.runs.rows import Rows, noted
+from prism_marl.storage.cache import Cache, sealed
+from prism_marl.storage.files import HeldFolder, read_text
 from prism_marl.sweeps.files import load_sweep
 from prism_marl.sweeps.live_view import last_return
 from synthetic import make_run

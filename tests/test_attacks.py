@@ -22,14 +22,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from prism_marl import api, cli
-from prism_marl.cache import MAGIC, Cache, cache_limit
 from prism_marl.collect.base import LOST
 from prism_marl.collect.host import HostCollector
 from prism_marl.envs import registry
 from prism_marl.envs.python.base import observation, outcome
 from prism_marl.envs.python.rows import Games, PythonRows
 from prism_marl.errors import UserError
-from prism_marl.files import HeldFolder, parse_json, refuse_deep
 from prism_marl.monitor import ProgressBar, Quiet
 from prism_marl.reports.load import load_run
 from prism_marl.reports.page import write_page, write_report
@@ -37,6 +35,8 @@ from prism_marl.runs import checkpoint, history, machine, runner, xla_cache
 from prism_marl.runs.archive import read_members
 from prism_marl.runs.folder import locked
 from prism_marl.runs.trained import load_trained
+from prism_marl.storage.cache import MAGIC, Cache, cache_limit
+from prism_marl.storage.files import HeldFolder, parse_json, refuse_deep
 from prism_marl.types import EnvSpec, Observation, Step
 from synthetic import make_run
 from tiny import rows_of, same_result, small

@@ -13,11 +13,11 @@ import pytest
 import safetensors.numpy
 
 import prism_marl
-from prism_marl import sealed
 from prism_marl.errors import UserError
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import owner
 from prism_marl.runs.runner import make_trainer
+from prism_marl.storage import sealed
 from tiny import foraging, same_arrays, small
 
 NOTES = {"evaluation": 3, "sizes": {"eval": 17}}

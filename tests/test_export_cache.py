@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import prism_marl
-from prism_marl.cache import Cache, sealed
 from prism_marl.experiment import plugins
 from prism_marl.experiment.presets import preset
 from prism_marl.learners.matd3 import MATD3Learner
 from prism_marl.monitor import Quiet
 from prism_marl.runs import checkpoint, runner
 from prism_marl.sharing import METHODS, Prism
+from prism_marl.storage.cache import Cache, sealed
 from prism_marl.training import export_cache
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import ExportCache, open_export_cache

@@ -13,13 +13,13 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prism_marl import sealed
 from prism_marl.errors import UserError
-from prism_marl.files import refuse_links_out
 from prism_marl.reports.page import write_report
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs.folder import load_experiment, owner
 from prism_marl.runs.rows import noted
+from prism_marl.storage import sealed
+from prism_marl.storage.files import refuse_links_out
 from synthetic import make_run
 from test_fuzz_cli import answer
 

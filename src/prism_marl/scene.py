@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from prism_marl.files import number
+from prism_marl.storage.files import number
 
 GOAL = -1  # colour of what agents collect or keep: food, health
 NOBODY = -2  # colour of things that belong to no agent

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from prism_marl.cache import LIMIT_VARIABLE, Cache, cache_limit, folders_of
 from prism_marl.cli.arguments import Arguments, whole
 from prism_marl.cli.screen import show, table
 from prism_marl.errors import UserError
 from prism_marl.runs.machine import cache_folder
+from prism_marl.storage.cache import LIMIT_VARIABLE, Cache, cache_limit, folders_of
 
 KINDS = ("machine code of XLA", "lowered programs")
 

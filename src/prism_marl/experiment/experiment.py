@@ -12,9 +12,9 @@ from prism_marl import sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
 from prism_marl.experiment import config
-from prism_marl.files import parse_object
 from prism_marl.learners import LEARNERS, Settings
 from prism_marl.sharing import Sharing
+from prism_marl.storage.files import parse_object
 
 FORMAT = 1  # of config.json; raised when old folders can no longer be continued
 MOST_ROWS = 100_000  # evaluations of all seeds together: some 50 MB in each file of rows

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from prism_marl.files import write_atomically
 from prism_marl.paper.budgets import Cell
 from prism_marl.paper.target import Gathered, Result
 from prism_marl.reports import stats
 from prism_marl.reports.figures import method_style, save_figure
 from prism_marl.reports.finals import SEED, Final, final_of
 from prism_marl.reports.load import Run, on_common_grid
+from prism_marl.storage.files import write_atomically
 
 
 def final_rows(gathered: Gathered) -> list[dict[str, Any]]:

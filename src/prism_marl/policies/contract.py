@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from prism_marl.errors import UserError
-from prism_marl.files import parse_object
+from prism_marl.storage.files import parse_object
 
 FORMAT = "prism-marl policy 1"
 ACTIVATIONS = ("relu", "tanh")  # steps of a network without numbers of their own

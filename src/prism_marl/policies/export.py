@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.files import write_atomically
 from prism_marl.policies.contract import Contract
 from prism_marl.policies.files import read_policy, write_policy
 from prism_marl.policies.onnx_graph import OPSET, onnx_model, require_onnx
 from prism_marl.policies.policy import Policy
+from prism_marl.storage.files import write_atomically
 
 ENDINGS = {"onnx": ".onnx", "safetensors": ".safetensors", "numpy": ".npz"}
 STEPS, BATCH = 4, 16  # of the comparison of a file with the policy

@@ -10,10 +10,10 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
-from prism_marl.files import HeldFolder, StrangeFileError, check_plain, write_atomically
 from prism_marl.policies.contract import FORMAT, Contract
 from prism_marl.policies.policy import Policy
-from prism_marl.sealed import digest, serialise
+from prism_marl.storage.files import HeldFolder, StrangeFileError, check_plain, write_atomically
+from prism_marl.storage.sealed import digest, serialise
 
 FOLDER = "policies"  # in a run folder: one file for each seed, written when the run ends
 LARGEST_FILE = 2**32

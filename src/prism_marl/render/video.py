@@ -6,10 +6,10 @@ from pathlib import Path
 from PIL import Image
 
 from prism_marl.errors import UserError
-from prism_marl.files import replacing
 from prism_marl.render.draw import as_image
 from prism_marl.render.mp4 import save_mp4
 from prism_marl.scene import PAPER, Scene
+from prism_marl.storage.files import replacing
 
 GIF_COLOURS = 64  # enough for the palette and its soft edges
 REST = 1500  # milliseconds that a GIF, which repeats, shows its last frame

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from prism_marl.errors import UserError
-from prism_marl.files import parse_json, write_atomically
+from prism_marl.storage.files import parse_json, write_atomically
 
 MANIFEST = "figures.json"
 LARGEST = 2**20  # bytes of a manifest

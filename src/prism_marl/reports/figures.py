@@ -13,11 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
-from prism_marl.files import replacing
 from prism_marl.reports.load import Run, flat_settings, on_common_grid
 from prism_marl.reports.stats import bootstrap_interval, mask_distance
 from prism_marl.runs.run_files import FootprintRow, LayerSpectra, Spectra, evenly_spaced
 from prism_marl.sharing import METHODS
+from prism_marl.storage.files import replacing
 
 
 class MethodStyle(NamedTuple):

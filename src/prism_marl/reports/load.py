@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.files import number
 from prism_marl.reports.field import field_of
 from prism_marl.reports.rows import read_rows
 from prism_marl.runs import history
@@ -32,6 +31,7 @@ from prism_marl.runs.run_files import (
     load_spectra,
     read_json,
 )
+from prism_marl.storage.files import number
 
 LONGEST_NAME = 300  # characters of a task or a method on the page
 MOST_SEEDS = 256  # of a run

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.files import write_atomically
 from prism_marl.reports.figure_files import MANIFEST, FigureFiles
 from prism_marl.reports.figures import method_style
 from prism_marl.reports.load import Run
 from prism_marl.reports.page_data import Study, load_study, page_data
 from prism_marl.reports.page_figures import planned_figures, write_figures
+from prism_marl.storage.files import write_atomically
 
 SCRIPTS = (
     *("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "policy.js", "games.js"),

@@ -6,7 +6,7 @@ What a run writes stays far below the bounds. They are there so that a file cann
 import json
 from pathlib import Path
 
-from prism_marl.files import LARGEST_ROWS, StrangeFileError, check_plain, number
+from prism_marl.storage.files import LARGEST_ROWS, StrangeFileError, check_plain, number
 
 LONGEST_ROW = 2**20  # bytes
 MOST_ROWS = 200_000  # a run writes at most half as many into a file

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from prism_marl.files import LARGEST_ROWS, StrangeFileError
+from prism_marl.storage.files import LARGEST_ROWS, StrangeFileError
 
 BLOCK = 512
 PLAIN = (b"0", b"\0", b"7")  # types of members that are files

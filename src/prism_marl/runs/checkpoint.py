@@ -19,8 +19,8 @@ import safetensors
 import safetensors.numpy
 
 from prism_marl.errors import UserError
-from prism_marl.files import HeldFolder, check_plain, write_atomically
-from prism_marl.sealed import Pieces, digest
+from prism_marl.storage.files import HeldFolder, check_plain, write_atomically
+from prism_marl.storage.sealed import Pieces, digest
 from prism_marl.training.state import PartialArray
 
 FORMAT = "5"

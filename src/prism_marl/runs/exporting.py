@@ -14,7 +14,6 @@ import numpy as np
 from prism_marl import envs
 from prism_marl.envs import Meaning
 from prism_marl.errors import UserError
-from prism_marl.files import HeldFolder, write_atomically
 from prism_marl.learners.base import Deployable, Learner
 from prism_marl.policies.export import BATCH, ENDINGS, STEPS, Exported, check_format, export_policy, measure
 from prism_marl.policies.extract import Origin, extract, seed_state
@@ -24,6 +23,7 @@ from prism_marl.registration import is_foreign
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import owner
 from prism_marl.runs.trained import load_trained
+from prism_marl.storage.files import HeldFolder, write_atomically
 from prism_marl.training.trainer import Trainer
 from prism_marl.types import Observation
 

@@ -18,15 +18,15 @@ from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import method_settings
-from prism_marl.files import LOCK, HeldFolder, StrangeFileError, parse_json, read_text, refuse_links_out
 from prism_marl.runs import checkpoint, history
 from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
 from prism_marl.runs.user_files import explain_unknown_names, record_user_files
 from prism_marl.scene import Scene, scene_to_json
-from prism_marl.sealed import serialise
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.footprint import footprint
+from prism_marl.storage.files import LOCK, HeldFolder, StrangeFileError, parse_json, read_text, refuse_links_out
+from prism_marl.storage.sealed import serialise
 
 MOST_SHOWN = 8  # fields in which two experiments differ
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prism_marl.errors import UserError
-from prism_marl.files import HeldFolder, number, parse_json, read_text, write_atomically
+from prism_marl.storage.files import HeldFolder, number, parse_json, read_text, write_atomically
 
 FILE = "machine.json"
 DECIDING = (  # what can change numbers, as ``describe_machine`` names it

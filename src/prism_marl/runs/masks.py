@@ -13,7 +13,7 @@ import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
-from prism_marl.files import LARGEST_TEXT, StrangeFileError, check_plain
+from prism_marl.storage.files import LARGEST_TEXT, StrangeFileError, check_plain
 
 Layers = Mapping[str, tuple[NDArray, NDArray]]
 """Masked singular values and masks of each layer, both ``[seeds, identities, directions]``."""

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from prism_marl.files import parse_json, read_text, replacing
 from prism_marl.monitor import Quiet
+from prism_marl.storage.files import parse_json, read_text, replacing
 
 NAME = "progress.json"
 SMALL = 2**16  # bytes; it is read twice a second for every experiment of a sweep

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prism_marl.errors import UserError
-from prism_marl.files import HeldFolder
+from prism_marl.storage.files import HeldFolder
 
 ROW_FILES = ("eval", "train", "timing")
 BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements

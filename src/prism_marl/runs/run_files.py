@@ -16,9 +16,17 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from prism_marl.files import LARGEST_ROWS, LARGEST_TEXT, StrangeFileError, check_plain, number, parse_json, read_text
 from prism_marl.runs.archive import read_members
 from prism_marl.scene import Scene, read_scene
+from prism_marl.storage.files import (
+    LARGEST_ROWS,
+    LARGEST_TEXT,
+    StrangeFileError,
+    check_plain,
+    number,
+    parse_json,
+    read_text,
+)
 
 FloatArray = NDArray[np.float64]
 

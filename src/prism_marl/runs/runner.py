@@ -23,7 +23,6 @@ from prism_marl.collect.base import LOST
 from prism_marl.errors import UserError
 from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.files import HeldFolder
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint, history
 from prism_marl.runs.exporting import write_policies
@@ -43,6 +42,7 @@ from prism_marl.runs.signals import Stop, stop_signals
 from prism_marl.runs.spectra import SpectraRecorder
 from prism_marl.runs.timing import Stopwatch
 from prism_marl.runs.warm_start import begin_with, kept_networks
+from prism_marl.storage.files import HeldFolder
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
 from prism_marl.training.finite import Fault, broken_weights, explained, first_fault

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from prism_marl.files import HeldFolder
 from prism_marl.runs.folder import write_spectra
 from prism_marl.runs.masks import Layers, first_spectra, shares_by_start
 from prism_marl.sharing import role_layers
+from prism_marl.storage.files import HeldFolder
 
 MOST = 1_000  # files, evenly spaced over a run, and the last; a page shows sixty of them
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prism_marl.files import number
+from prism_marl.storage.files import number
 
 
 class Stopwatch:

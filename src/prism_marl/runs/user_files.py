@@ -16,10 +16,10 @@ from prism_marl import envs
 from prism_marl.envs.python.pettingzoo import foreign_module
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.files import parse_object, read_text, write_atomically
 from prism_marl.learners import LEARNERS
 from prism_marl.registration import module_name
 from prism_marl.sharing import METHODS
+from prism_marl.storage.files import parse_object, read_text, write_atomically
 
 FILE = "modules.json"
 INSTALLED = ("site-packages", "dist-packages")  # code that has a version

@@ -19,12 +19,12 @@ import safetensors.numpy
 
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment, Start
-from prism_marl.files import check_plain, write_atomically
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.trained import load_trained
-from prism_marl.sealed import digest, serialise
 from prism_marl.sharing.freeze import private_names
+from prism_marl.storage.files import check_plain, write_atomically
+from prism_marl.storage.sealed import digest, serialise
 from prism_marl.training.build import make_learner
 from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer

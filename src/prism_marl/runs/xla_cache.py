@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from prism_marl.cache import Cache, cache_limit
+from prism_marl.storage.cache import Cache, cache_limit
 
 _STATE = ("_cache", "_cache_initialized", "_cache_checked", "_cache_used")
 

@@ -12,7 +12,7 @@ from prism_marl.errors import UserError, nearest
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.plugins import load_file
 from prism_marl.experiment.presets import preset
-from prism_marl.files import StrangeFileError, parse_object, read_text
+from prism_marl.storage.files import StrangeFileError, parse_object, read_text
 from prism_marl.sweeps.grid import Sweep, grid
 
 FIELDS = ("tasks", "sharing", "learner", "preset", "options")

@@ -13,7 +13,7 @@ from typing import Any
 
 from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.files import refuse_links_out
+from prism_marl.storage.files import refuse_links_out
 from prism_marl.sweeps.executors import Event, Executor, Job, make_executor
 
 

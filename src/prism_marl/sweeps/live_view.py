@@ -23,8 +23,8 @@ from rich.text import Text
 
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.files import StrangeFileError, check_plain
 from prism_marl.runs.progress import read_progress
+from prism_marl.storage.files import StrangeFileError, check_plain
 from prism_marl.sweeps.executors import Event
 from prism_marl.sweeps.grid import folder_of, is_finished
 

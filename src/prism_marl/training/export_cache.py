@@ -18,9 +18,9 @@ import jax
 from jax import export
 
 import prism_marl
-from prism_marl.cache import Cache, cache_limit
 from prism_marl.collect.compiled import CompiledCollector
 from prism_marl.experiment import plugins
+from prism_marl.storage.cache import Cache, cache_limit
 from prism_marl.training.trainer import Trainer
 
 TRACING = ("jax", "jaxlib", "equinox", "optax", "numpy")  # packages whose code is part of what is traced

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prism_marl.errors import UserError
-from prism_marl.files import check_plain, write_atomically
+from prism_marl.storage.files import check_plain, write_atomically
 
 MAGIC = b"prism-marl cache 1\n"
 SEAL = len(MAGIC) + hashlib.sha256().digest_size  # bytes before the content
