@@ -5,6 +5,7 @@ device, the shapes, the kind of layer, and whether a small example comes out rig
 """
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -53,10 +54,14 @@ def _alike(net: Net) -> bool:
 
 @functools.cache
 def _works(kernels: Kernels, width: int) -> bool:
-    """Whether this device compiles the kernels and computes with them what their definition says."""
-    with jax.ensure_compile_time_eval():
+    """Whether this device compiles the kernels and computes with them what their definition says.
+
+    The example runs in a thread of its own: this is asked while a program is traced, which a thread does not inherit.
+    ``jax.ensure_compile_time_eval`` would not do, because kernels cannot be traced inside it.
+    """
+    with ThreadPoolExecutor(1) as thread:
         try:
-            return _example_is_right(kernels, width)
+            return thread.submit(_example_is_right, kernels, width).result()
         except Exception:  # Pallas and its Triton backend change; whatever it is, the scan goes on
             return False
 
