@@ -83,7 +83,14 @@ TINY_STUDIES = {
         (600, 400),
         200,
         1,
-        TINY | {"learner.warmup": "200", "learner.critic_width": "8", "learner.batch": "4", "learner.buffer": "64"},
+        TINY
+        | {
+            "learner.warmup": "200",
+            "learner.critic_width": "8",
+            "learner.batch": "4",
+            "learner.buffer": "64",
+            "learner.train_interval": "10",
+        },
     ),
 }
 

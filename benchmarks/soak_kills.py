@@ -242,8 +242,8 @@ class Soak:
 
 
 def difference(folder: Path, reference: Path) -> None:
-    """Every file that is not a time or a machine must be the same, and every array of the newest checkpoint."""
-    measured = {"timing.jsonl", "machine.json", ".lock"}
+    """Every file that holds no times and no machine must be the same, and every array of the newest checkpoint."""
+    measured = {"timing.jsonl", "machine.json", "deployment.json", ".lock"}
     names = [
         {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name not in measured}
         for root in (folder, reference)

@@ -38,6 +38,7 @@ from prism_marl.runs.progress import read_progress
 from prism_marl.runs.rows import Rows, noted
 from prism_marl.storage.cache import Cache, sealed
 from prism_marl.storage.files import HeldFolder, read_text
+from prism_marl.storage.sealed import digest
 from prism_marl.sweeps.files import load_sweep
 from prism_marl.sweeps.live_view import last_return
 from synthetic import make_run
@@ -281,7 +282,7 @@ def damaged_arrays(dice: random.Random, content: bytes) -> bytes:
         if notes and dice.random() < 0.5:
             notes[dice.choice(list(notes))] = dice.choice([*RAW, "x"])
         if "digest" in notes and dice.random() < 0.7:
-            notes["digest"] = checkpoint._digest(made, notes.get("content", ""))
+            notes["digest"] = digest(made, notes.get("content", ""))
         return safetensors.numpy.save(made, notes)
     header = written(dice, changed_tree(dice, tree)).encode(errors="surrogatepass")
     claimed = dice.choice([len(header)] * 6 + [0, 2**62, len(header) - 1])

@@ -121,18 +121,18 @@ def test_training_and_reporting_open_no_socket(tmp_path):
 
 def test_a_module_that_only_a_file_names_is_not_imported(tmp_path, monkeypatch, capsys):
     """A stranger's folder may hold a module and a config.json that names it: watching the team would run it."""
-    folder = tmp_path / "results"
+    folder = tmp_path / "given"
     folder.mkdir()
     (folder / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
-    config = small("roles/2", "fups").changed(task="pettingzoo/results.evil").to_json()
+    config = small("roles/2", "fups").changed(task="pettingzoo/given.evil").to_json()
     (folder / "config.json").write_text(config)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert cli.main(["eval", "results"]) == 2
-    assert "add --module results.evil if you trust it" in capsys.readouterr().err
-    assert cli.main(["eval", "results", "--module", "results.other"]) == 2
+    assert cli.main(["eval", "given"]) == 2
+    assert "add --module given.evil if you trust it" in capsys.readouterr().err
+    assert cli.main(["eval", "given", "--module", "given.other"]) == 2
     assert not (tmp_path / "ran").exists()
-    assert cli.main(["eval", "results", "--module", "results.evil"]) == 2
+    assert cli.main(["eval", "given", "--module", "given.evil"]) == 2
     assert (tmp_path / "ran").exists() and "has no parallel_env" in capsys.readouterr().err
 
 

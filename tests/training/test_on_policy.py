@@ -177,7 +177,8 @@ def test_the_first_gradient_step_starts_from_the_policy_that_played(place, monke
     state = (jax.jit(advance) if compiled else advance)(trainer.init(), 3 * 4 * 4)
     found = {name: np.asarray(value) for name, value in state.seeds.log.sums.items()}
     assert int(state.clock.summed) == 3 * 4
-    assert np.abs(found["kl"]).max() < 1e-9 and (found["clip_fraction"] == 0).all()
+    rounding = 2 * np.finfo(np.float32).eps
+    assert np.abs(found["kl"]).max() <= rounding and (found["clip_fraction"] == 0).all()
     assert (found["entropy"] != 0).all() and (found["critic_loss"] > 0).all()
 
 

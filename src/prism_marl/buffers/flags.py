@@ -13,7 +13,7 @@ class Parts(NamedTuple):
     """What is kept of rows of numbers."""
 
     numbers: Num[Array, "*b n"]  # those that are not flags, in order
-    bits: UInt8[Array, "*b k"]
+    bits: UInt8[Array, "*b k"] | None  # None without flags: XLA takes long over large arrays that hold nothing
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Layout:
     def shapes(self, *leading: int, dtype: Any) -> Any:
         """The shapes and types of ``Parts``."""
         numbers: Any = jax.ShapeDtypeStruct((*leading, self.size - len(self.flags)), np.dtype(dtype))
-        return Parts(numbers, bits_shape(*leading, len(self.flags)))
+        return Parts(numbers, bits_shape(*leading, len(self.flags)) if self.flags else None)
 
     def pack(self, values: Num[Array, "*b size"]) -> Parts:
         if not self.flags:
-            return Parts(values, jnp.zeros((*values.shape[:-1], 0), jnp.uint8))
+            return Parts(values, None)
         return Parts(values[..., self._numbers], to_bits(values[..., np.asarray(self.flags)] != 0))
 
     def unpack(self, parts: Parts) -> Num[Array, "*b size"]:
-        if not self.flags:
+        if parts.bits is None:
             return parts.numbers
         flags = from_bits(parts.bits, len(self.flags)).astype(parts.numbers.dtype)
         order = np.argsort(np.concatenate([self._numbers, np.asarray(self.flags)]))

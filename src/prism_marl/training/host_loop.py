@@ -41,31 +41,37 @@ class HostLoop:
     def advance(self, state: TrainState, target: int, *, learn: bool) -> TrainState:
         """Collect and update until every seed has taken ``target`` environment steps. Consumes the state."""
         self.warm(state, learn=learn)
-        program = self._programs[learn]
+        program, acts = self._programs[learn], learn and self._numpy
         self.collector.restore(state.snapshot)
         seeds, clock, overlap = state.seeds, state.clock, learn and self.overlaps
-        steps, iteration, fresh, policy = np.array(seeds.steps), int(clock.iteration), [], None
-        if learn and self._numpy:
-            fresh = [self.policy_program(seeds.state)]
-            policy = state.acting or copied(fresh[0])
+        steps, iteration = np.array(seeds.steps), int(clock.iteration)
+        fresh = self.policy_program(seeds.state) if acts else None
+        policy = (state.acting or copied(fresh)) if acts else None
+
+        def learned(*given: Any) -> tuple[SeedState, Clock, Any]:
+            """Policies come from the same program as at the start: computed inside ``program`` they could have other
+            last bits, and numbers would depend on where a run was cut."""
+            seeds, clock = program(*given)
+            return seeds, clock, self.policy_program(seeds.state) if acts else None
+
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="learning") as aside:
             # A branch inside the program makes its caller wait for it, so overlapping takes a thread.
             waiting: Future[Any] | None = None
             while steps.min() < target:
                 played = self._collect(seeds, clock, iteration, policy, mode_of(learn))
                 if waiting is not None:
-                    seeds, clock, *fresh = waiting.result()
+                    seeds, clock, fresh = waiting.result()
                 given = (seeds, clock, *jax.device_put(played))
                 if overlap:  # the policies that come out of this collection play the one after the next
-                    policy = copied(fresh[0])
-                    waiting = aside.submit(program, *given)
+                    policy = copied(fresh)
+                    waiting = aside.submit(learned, *given)
                 else:
                     # All of it: an allocation that failed is only reported that way.
-                    seeds, clock, *fresh = jax.block_until_ready(program(*given))
-                    policy = copied(fresh[0]) if fresh else None
+                    seeds, clock, fresh = jax.block_until_ready(learned(*given))
+                    policy = copied(fresh) if acts else None
                 steps, iteration = steps + played[2].steps, iteration + 1
             if waiting is not None:
-                seeds, clock, *_ = waiting.result()
+                seeds, clock, _ = waiting.result()
         acting = policy if overlap else state.acting
         return TrainState(seeds, clock, state.prepared, state.refreshed, acting, self.collector.snapshot())
 
@@ -73,12 +79,13 @@ class HostLoop:
         """Compile the program that follows a collection."""
         if learn in self._programs:
             return
-        trainer, returns_policy = self.trainer, learn and self._numpy
+        trainer = self.trainer
 
-        def follow(seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary) -> tuple[Any, ...]:
+        def follow(
+            seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary
+        ) -> tuple[SeedState, Clock]:
             seeds, clock = trainer.absorb(trainer.opened(seeds), clock, env, batch, summary, learn=learn)
-            seeds = trainer.closed(seeds)
-            return (seeds, clock, trainer.policies(seeds.state)) if returns_policy else (seeds, clock)
+            return trainer.closed(seeds), clock
 
         program = jax.jit(follow, donate_argnums=(0, 1))
         self._programs[learn] = program.lower(state.seeds, state.clock, *self._shapes(state)).compile()
