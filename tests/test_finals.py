@@ -136,13 +136,13 @@ def test_of_many_tasks_only_clear_ones_are_counted(tmp_path):
     for task, ends in {"a": {"prism": 3.0, "fups": 1.0}, "b": {"prism": 1.0, "fups": 1.1}}.items():
         study(tmp_path / task, ends, task=f"lbf/{task}")
     text = lede(load_study([tmp_path]))
-    assert text.startswith("Of 2 tasks with several methods, one ends clearly highest on 1: Prism on 1.")
-    assert "On the other 1 no winner is named" in text
-    assert "On none of 1 tasks" not in text
+    assert text.startswith("One method ends clearly highest on 1 of the 2 tasks on which several methods were trained: Prism on 1.")
+    assert "No winner is named on the other 1: intervals overlap" in text
+    assert "on any of the" not in text
     (tmp_path / "c").mkdir()
     none = study(tmp_path / "c", {"prism": 1.0, "fups": 1.1}, task="lbf/c")
     both = load_study([tmp_path / "b", tmp_path / "c"])
-    assert lede(both).startswith("On none of 2 tasks") and len(none.runs) == 2
+    assert lede(both).startswith("No method is named the winner on any of the 2 tasks") and len(none.runs) == 2
 
 
 def test_only_settled_probabilities_are_coloured(tmp_path):
@@ -163,13 +163,14 @@ def test_only_settled_probabilities_are_coloured(tmp_path):
 def test_the_page_colours_what_is_sure_and_nothing_else():
     script = (Path(page_data.__file__).parent / "assets" / "compare.js").read_text()
     assert "style: sure[row][column] ? chanceStyle(chance) : {}" in script
-    assert script.count("chanceStyle(") == 2, "where it is made and where it is used"
+    assert "style: settled ? chanceStyle(chance) : {}" in script and "settled = sure[row][column]" in script
+    assert script.count("chanceStyle(") == 3, "where it is made, and where the square and the list of a phone use it"
 
 
 @pytest.mark.parametrize(("counts", "word", "parts"), [
     ((97, 0, 100), "agent", ["97% of", "100 cases", "one agent has", "in 97 of them", "lower threshold."]),
     ((1_000, 500, 2_000), "role", ["62% of", "one role has", "and in 500 both started alike, which counts half."]),
-    ((2, 0, 2), "agent", ["Chance alone would draw half of them", "2 cases", "in 2 of them"]),
+    ((2, 0, 2), "agent", ["At the end there are 2 cases", "in 2 of them", "(chance alone: half of them)."]),
     ((0, 8, 8), "agent", ["All masks started alike"]),
 ])  # fmt: skip
 def test_the_share_that_the_start_explains_in_words(counts, word, parts):

@@ -140,6 +140,11 @@ def load_evaluations(folder: Path) -> tuple[SeedCurve, ...]:
     return _seed_curves(read_rows(Path(folder) / "eval.jsonl", notes), "eval.jsonl", notes)
 
 
+def load_timing(folder: Path) -> dict[str, FloatArray]:
+    """The columns of a run folder's timing alone, as silently."""
+    return _columns(read_rows(Path(folder) / "timing.jsonl", []))
+
+
 def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
     """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None if there are none.
 

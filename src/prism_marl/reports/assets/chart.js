@@ -13,12 +13,36 @@ function niceTicks(low, high, wanted) {
 
 function extent(series, keys) {
   let low = Infinity, high = -Infinity;
-  for (const one of series) for (const key of keys) for (const value of one[key] || []) {
-    if (value === null) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
+  const count = (values) => {
+    for (const value of values || []) {
+      if (value === null) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  };
+  for (const one of series) for (const key of keys) {
+    if (key === "seeds") (one.seeds || []).forEach(count);
+    else count(one[key]);
   }
   return [low, high];
+}
+
+// The curves of single seeds: two bytes a number, between the lowest and the highest (page_curves.py).
+function singleSeeds(curve) {
+  const { count, low, high, bytes } = curve.seeds, text = atob(bytes), points = curve.x.length;
+  const at = (index) => (text.charCodeAt(2 * index) + 256 * text.charCodeAt(2 * index + 1)) / 65534;
+  return Array.from({ length: count }, (_, seed) => Array.from({ length: points }, (_, i) => {
+    const share = at(seed * points + i);
+    return low * (1 - share) + high * share;
+  }));
+}
+
+// A box that adds the curves of single seeds to those of all, and says so where they are too many to draw.
+function seedsBox(onChange, runs) {
+  const box = make("input", { type: "checkbox", onchange: () => onChange(box.checked) });
+  const curves = (run) => [...Object.values(run.curves), ...Object.values(run.training)];
+  const most = Math.min(...runs.filter((run) => curves(run).some((curve) => curve.seeds.count < run.seeds)).map((run) => curves(run)[0].seeds.count));
+  return make("label", {}, box, Number.isFinite(most) ? `single seeds (the first ${most} of each run)` : "single seeds");
 }
 
 // options: series [{name, colour, dash, x, y, low, high, seeds}], height, label, xLabel, now, onPick, endLabels, floor
@@ -27,9 +51,9 @@ function lineChart(host, options) {
   const series = options.series.filter((one) => one.x.length);
   const width = Math.max(120, host.clientWidth), height = options.height;
   const [xLow, xTop] = extent(series, ["x"]);
-  let [low, high] = extent(series, ["y", "low", "high"]);
+  let [low, high] = extent(series, ["y", "low", "high", "seeds"]);
   if (!Number.isFinite(low)) {
-    host.append(make("p", { class: "caption", text: "Nothing is left to draw." }));
+    host.append(make("p", { class: "caption", text: "No curve is shown: none has this metric, or all are hidden." }));
     return null;
   }
   if (options.floor !== undefined) { low = Math.min(low, options.floor); high = Math.max(high, options.ceiling ?? high); }
@@ -103,7 +127,7 @@ function drawBand(svg, one, px, py) {
 function drawLine(svg, one, px, py) {
   for (const seed of one.seeds || []) {
     for (const piece of pieces(one.x, seed)) {
-      svg.append(draw("path", { d: trace(piece, px, py), fill: "none", stroke: one.colour, "stroke-width": 1, "stroke-opacity": 0.45 }));
+      svg.append(draw("path", { class: "seed", d: trace(piece, px, py), fill: "none", stroke: one.colour, "stroke-width": 1, "stroke-opacity": 0.45 }));
     }
   }
   for (const piece of pieces(one.x, one.y)) {

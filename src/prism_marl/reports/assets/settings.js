@@ -1,0 +1,92 @@
+// In which settings the runs differ: a table of these fields, with what differs from a chosen run highlighted.
+
+const SIDE_BY_SIDE = 6; // runs in columns of their own; more are gathered by their values
+
+function settingsSection(section) {
+  const runs = DATA.runs;
+  if (runs.length < 2) return false;
+  const names = runs.map((run) => (runs.some((other) => other !== run && other.label === run.label) ? `${run.label} on ${run.task}` : run.label));
+  const option = (index) => make("option", { value: index, text: `${runs[index].label} on ${runs[index].task}` });
+  const all = runs.map((_, index) => index);
+  const base = make("select", { "aria-label": "Compare" }, ...all.map(option));
+  const other = make("select", { "aria-label": "with" });
+  const facts = make("select", { "aria-label": "What is compared" }, make("option", { value: "config", text: "settings" }), make("option", { value: "machine", text: "machine and versions" }));
+  const stage = make("div", { class: "comparison" });
+  base.value = DATA.headline;
+  const offer = () => {
+    const before = other.value;
+    other.replaceChildren(make("option", { value: "all", text: runs.length === 2 ? "the other run" : `all ${runs.length - 1} other runs` }), ...(runs.length > 2 ? all.filter((index) => index !== Number(base.value)).map(option) : []));
+    if ([...other.options].some((one) => one.value === before)) other.value = before;
+  };
+  const redraw = () => {
+    const first = Number(base.value), rest = other.value === "all" ? all.filter((index) => index !== first) : [Number(other.value)];
+    stage.replaceChildren(...comparison(facts.value, first, rest, names));
+  };
+  base.addEventListener("change", () => { offer(); redraw(); });
+  for (const select of [other, facts]) select.addEventListener("change", redraw);
+  section.append(heading("Compare settings"), make("div", { class: "bar" }, make("label", {}, "Compare", base), make("label", {}, "with", other), make("label", {}, "by", facts)), stage,
+    caption("How do the runs differ?", "The tables list every field in which these runs differ. A value that differs from that of the first run is highlighted. A dash means that a run has no such field: every method has settings of its own."));
+  offer();
+  redraw();
+  return true;
+}
+
+function comparison(facts, first, rest, names) {
+  const chosen = [first, ...rest];
+  const tables = new Map(chosen.map((index) => [index, new Map(DATA.runs[index][facts])]));
+  const of = (index, field) => tables.get(index).get(field);
+  const fields = [...new Set(chosen.flatMap((index) => [...tables.get(index).keys()]))];
+  const everywhere = (field) => chosen.every((index) => tables.get(index).has(field));
+  const equal = fields.filter((field) => rest.every((index) => of(index, field) === of(first, field)));
+  const differing = fields.filter((field) => !equal.includes(field));
+  const shared = differing.filter(everywhere), own = differing.filter((field) => !everywhere(field));
+  const build = (some) => make("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Fields that differ" }, (rest.length < SIDE_BY_SIDE ? sideBySide : gathered)(some, first, rest, of, names));
+  const folded = (text, open, child) => make("details", { class: "panel folded", open }, make("summary", { text }), child);
+  const list = (some) => make("div", { class: "settings" }, ...some.map((field) => make("div", {}, make("span", { text: field }), make("span", { text: of(first, field) }))));
+  return [make("p", { class: "start", role: "status", text: told(fields, shared, own) }), shared.length ? build(shared) : null,
+    own.length ? folded(`Show ${count(own, "field")} that only some of these runs have`, !shared.length, build(own)) : null,
+    equal.length ? folded(`Show ${count(equal, "field")} with equal values`, false, list(equal)) : null].filter(Boolean);
+}
+
+function count(fields, word) { return plural(fields.length, word); }
+
+function told(fields, shared, own) {
+  if (!fields.length) return "The folders of these runs do not say.";
+  if (!shared.length && !own.length) return `All ${count(fields, "field")} have equal values.`;
+  const some = own.length ? `, and ${own.length} ${own.length === 1 ? "is a field" : "are fields"} that only some of the runs have` : "";
+  return `Of ${count(fields, "field")}, ${shared.length} ${shared.length === 1 ? "has" : "have"} different values${some}.`;
+}
+
+// Roles are said again because a phone shows rows as blocks, which takes a table its meaning.
+function comparedTable(columns, rows) {
+  return make("table", { class: "stacked differences", role: "table" },
+    make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...columns.map((text) => make("th", { scope: "col", role: "columnheader", text })))),
+    make("tbody", { role: "rowgroup" }, ...rows));
+}
+
+function comparedRow(field, ...cells) { return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader", text: field }), ...cells); }
+
+function comparedCell(label, value, differs) {
+  return make("td", { role: "cell", "data-label": label }, differs ? make("mark", { text: value ?? "–" }) : make("span", { text: value ?? "–" }));
+}
+
+function sideBySide(fields, first, rest, of, names) {
+  return comparedTable(["Field", ...[first, ...rest].map((index) => names[index])], fields.map((field) => comparedRow(field,
+    ...[first, ...rest].map((index) => comparedCell(names[index], of(index, field), of(index, field) !== of(first, field))))));
+}
+
+// Many runs: each value once, with the runs that have it.
+function gathered(fields, first, rest, of, names) {
+  const row = (field) => {
+    const groups = new Map();
+    for (const index of rest) groups.set(of(index, field), [...(groups.get(of(index, field)) || []), index]);
+    const sorted = [...groups].sort((a, b) => b[1].length - a[1].length);
+    const shown = ([value, runs]) => {
+      const differs = value !== of(first, field), text = value ?? "–";
+      if (runs.length === 1) return make("div", { class: "value" }, make(differs ? "mark" : "span", { text }), make("small", { text: " " + names[runs[0]] }));
+      return make("details", {}, make("summary", {}, make(differs ? "mark" : "span", { text }), make("small", { text: " " + plural(runs.length, "run") })), make("div", { text: runs.map((index) => names[index]).join(", ") }));
+    };
+    return comparedRow(field, comparedCell(names[first], of(first, field), false), make("td", { role: "cell", "data-label": "other runs" }, ...sorted.map(shown)));
+  };
+  return comparedTable(["Field", names[first], "Other runs, by their values"], fields.map(row));
+}
