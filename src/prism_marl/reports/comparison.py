@@ -118,4 +118,5 @@ def _unequal_lengths(task: str, members: Sequence[Run]) -> list[str]:
     ends = [min(curve.steps[-1] for curve in run.evaluations) for run in members if run.evaluations]
     if not ends or min(ends) >= 0.9 * max(ends):
         return []
-    return [f"On {task} runs end between step {min(ends):,.0f} and {max(ends):,.0f}: so their final returns come after different amounts of training."]
+    between = f"between step {min(ends):,.0f} and {max(ends):,.0f}"
+    return [f"On {task} runs end {between}: their final returns come after different amounts of training."]

@@ -13,8 +13,9 @@ function scoresSection(section) {
   const redraw = () => {
     const shown = Number(picker.value) < 0 ? tasks : [tasks[Number(picker.value)]];
     stage.replaceChildren(...shown.flatMap((task) => taskScores(task, runs.filter((run) => run.task === task), tasks.length > 1)));
+    const phone = stage.clientWidth < 560;
     for (const panel of stage.querySelectorAll(".square")) { // where a square of all pairs has no room, one row of it
-      if (panel.scrollWidth > panel.clientWidth) panel.replaceChildren(chanceList(DATA.improvement.find((one) => one.task === panel.dataset.task)));
+      if (phone || panel.scrollWidth > panel.clientWidth) panel.replaceChildren(chanceList(DATA.improvement.find((one) => one.task === panel.dataset.task)));
     }
   };
   picker.addEventListener("change", redraw);

@@ -78,7 +78,7 @@ function showContents(titles) {
 
 function chooser(section) {
   if (DATA.runs.length < 2) return;
-  const picker = make("select", { id: "run-picker" }, ...DATA.runs.map((run, index) => make("option", { value: index, text: `${run.label} on ${run.task}` })));
+  const picker = make("select", { id: "run-picker" }, ...DATA.runs.map((run, index) => make("option", { value: index, text: runName(run) })));
   picker.value = DATA.headline;
   picker.addEventListener("change", () => showRun(Number(picker.value)));
   section.hidden = false;

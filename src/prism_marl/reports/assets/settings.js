@@ -5,8 +5,8 @@ const SIDE_BY_SIDE = 6; // runs in columns of their own; more are gathered by th
 function settingsSection(section) {
   const runs = DATA.runs;
   if (runs.length < 2) return false;
-  const names = runs.map((run) => (runs.some((other) => other !== run && other.label === run.label) ? `${run.label} on ${run.task}` : run.label));
-  const option = (index) => make("option", { value: index, text: `${runs[index].label} on ${runs[index].task}` });
+  const names = runs.map(runName);
+  const option = (index) => make("option", { value: index, text: names[index] });
   const all = runs.map((_, index) => index);
   const base = make("select", { "aria-label": "Compare" }, ...all.map(option));
   const other = make("select", { "aria-label": "with" });
