@@ -193,7 +193,7 @@ def test_of_many_tasks_only_clear_ones_are_counted(tmp_path):
     text = lede(load_study([tmp_path]))
     assert text.startswith("One method ends clearly highest on 1 of the 2 tasks on which several methods were")
     assert "trained: Prism on 1. " in text
-    assert "No winner is named on the other 1: intervals overlap" in text
+    assert "No winner is named on the other 1: the highest intervals overlap." in text
     assert "on any of the" not in text
     (tmp_path / "c").mkdir()
     none = study(tmp_path / "c", {"prism": 1.0, "fups": 1.1}, task="lbf/c")

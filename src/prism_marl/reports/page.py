@@ -146,7 +146,7 @@ def _warning(text: str) -> str:
 def _many_tasks(winners: Sequence[Mapping[str, Any]]) -> str:
     """How often each method ends clearly highest."""
     often = Counter(one["family"] for one in winners if one["family"] is not None).most_common()
-    why = "intervals overlap, or runs have fewer than five seeds"
+    why = ", or ".join(dict.fromkeys(one["why"] for one in winners if one["family"] is None))
     tasks = f"{len(winners)} tasks on which several methods were trained"
     if not often:
         return f"No method is named the winner on any of the {tasks}: {why}."

@@ -62,7 +62,7 @@ function lineChart(host, options) {
   if (options.floor === undefined || low < options.floor) low -= margin;
   high += margin;
   const xHigh = xTop > xLow ? xTop : xLow + 1;
-  const room = options.endLabels && width > 560 ? 18 + 7.3 * Math.max(...series.map((one) => Math.min(22, one.name.length))) : 12;
+  const room = options.endLabels && width > 560 ? 30 + 7.3 * Math.max(...series.map((one) => Math.min(22, one.name.length))) : 12;
   const ticks = niceTicks(low, high, height / (height < 150 ? 32 : 48));
   const left = 12 + 6.2 * Math.max(...ticks.map((tick) => tickText(tick).length));
   const box = { left, right: width - room, top: 8, bottom: height - (options.xLabel ? 36 : 20) };
@@ -155,7 +155,9 @@ function drawEndLabels(svg, series, box, py) {
   for (let i = labels.length - 1; i >= 0; i--) { labels[i].y = Math.min(labels[i].y, limit); limit = labels[i].y - gap; }
   for (const { one, y } of labels) {
     const name = one.name.length > 22 ? one.name.slice(0, 21) + "…" : one.name;
-    svg.append(draw("text", { class: "end line", "data-line": one.key || one.name, x: box.right + 8, y: y + 4, text: name, style: { fill: one.colour } }));
+    svg.append(draw("g", { class: "line", "data-line": one.key || one.name },
+      draw("line", { x1: box.right + 6, x2: box.right + 16, y1: y, y2: y, stroke: one.colour, "stroke-width": 3 }),
+      draw("text", { class: "end", x: box.right + 20, y: y + 4, text: name })));
   }
 }
 

@@ -107,8 +107,9 @@ function chanceList({ runs, table, sure, of }) {
 }
 
 function chanceStyle(chance) {
-  const background = rampColour(CHANCE_RAMP, chance), [red, green, blue] = background.match(/\d+/g).map(Number);
-  return { background, color: 0.3 * red + 0.59 * green + 0.11 * blue > 140 ? "#16202b" : "#f5f7fa" };
+  const background = rampColour(CHANCE_RAMP, chance);
+  const [red, green, blue] = background.match(/\d+/g).map((part) => (part / 255) ** 2.2);
+  return { background, color: 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff" }; // whichever is easier to read
 }
 
 function missingSection(section) {

@@ -19,7 +19,7 @@ function studyFacts(section, methods, tasks) {
   if (DATA.winners.length > 1) {
     const wins = (name) => named.filter((one) => one.family === name).length;
     const told = [...new Set(named.map((one) => one.family))].map((name) => `${name} on ${wins(name)}`);
-    addFact(section, "Clear winners", `${named.length} of ${DATA.winners.length}`, told.join(", ") || "intervals overlap, or runs have fewer than five seeds", "lead");
+    addFact(section, "Clear winners", `${named.length} of ${DATA.winners.length}`, told.join(", ") || [...new Set(DATA.winners.map((one) => one.why))].join(", or "), "lead");
   } else if (named.length) {
     const best = DATA.runs[named[0].run], [value, low, high] = best.scores.words;
     addFact(section, "Highest final return", value, `${best.label}, 95% interval ${low} to ${high}`, "lead");

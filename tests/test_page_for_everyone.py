@@ -1,5 +1,5 @@
-"""The page in narrow windows: nothing is cut off and nothing scrolls sideways, section by section. And what is new to
-the eye on every page: settings side by side, single seeds, a warning of few seeds."""
+"""The page on phones, without good eyes and without a mouse: section by section nothing is cut off, text stands out
+from its ground, and every control has a name. And what readers compare: settings, single seeds, too few seeds."""
 
 import json
 
@@ -44,6 +44,44 @@ CUT = """((root) => {
   }
   return found;
 })"""
+
+# Texts that stand out too little from what is behind them (WCAG AA: 4.5, large letters 3). Pictures of games, whose
+# letters stand on coloured pieces, do not count, nor do names of hidden methods, which are pale on purpose.
+PALE = """(() => {
+  const parts = (colour) => {
+    const numbers = colour.match(/[\\d.]+/g).map(Number), scale = colour.startsWith("color(") ? 255 : 1;
+    return [...numbers.slice(0, 3).map((one) => one * scale), numbers[3] ?? 1];
+  };
+  const over = (top, ground) => ground.map((part, i) => top[i] * top[3] + part * (1 - top[3]));
+  const light = (rgb) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => {
+    const part = rgb[i] / 255;
+    return sum + weight * (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const chain = (node) => (node ? [node, ...chain(node.parentElement)] : []);
+  const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+    const node = text.parentElement;
+    if (!text.textContent.trim() || !node.checkVisibility()) continue;
+    if (node.closest(".board, script, noscript, option")) continue;
+    const style = getComputedStyle(node), above = chain(node), picture = node instanceof SVGElement;
+    const grounds = above.map((one) => parts(getComputedStyle(one).backgroundColor)).reverse();
+    const ground = grounds.reduce((below, one) => over(one, below), [255, 255, 255]);
+    const ink = parts(picture ? style.fill : style.color);
+    ink[3] *= above.reduce((product, one) => product * Number(getComputedStyle(one).opacity), 1);
+    const [low, high] = [light(over(ink, ground)), light(ground)].sort((a, b) => a - b);
+    const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if ((high + 0.05) / (low + 0.05) < (large ? 3 : 4.5)) found.push(text.textContent.slice(0, 30));
+  }
+  return found;
+})()"""
+# Controls and pictures without a name for those who hear the page.
+NAMELESS = """(() => {
+  const meant = "button, select, input, summary, a, [tabindex], [role=img], [role=switch]";
+  const named = (node) => node.getAttribute("aria-label") || node.textContent.trim()
+    || [...(node.labels || [])].some((label) => label.textContent.trim());
+  const mute = [...document.querySelectorAll(meant)].filter((node) => node.checkVisibility() && !named(node));
+  return mute.map((node) => node.outerHTML.slice(0, 80));
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +135,18 @@ def test_the_measure_sees_what_is_cut(browser, page):
         assert browser.evaluate(f"{CUT}(document.getElementById('record'))")
     browser.evaluate("document.querySelector('#learning .chart svg text').setAttribute('x', -300)")
     assert browser.evaluate(f"{CUT}(document.getElementById('learning'))")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_its_ground_and_controls_have_names(browser, page, dark):
+    browser.open(page, dark=dark)
+    browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert browser.evaluate(PALE) == []
+    assert browser.evaluate(NAMELESS) == []
+    browser.evaluate(
+        "document.querySelector('.caption').style = 'color: color-mix(in srgb, currentColor 40%, transparent)'"
+    )
+    assert len(browser.evaluate(PALE)) == 1, "the measure sees pale text"
 
 
 DIFFERENT = "#settings .differences"
