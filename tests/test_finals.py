@@ -227,6 +227,7 @@ def test_the_page_colours_what_is_sure_and_nothing_else():
     ((97, 0, 100), "agent", ["97% of", "100 cases", "one agent has", "in 97 of them", "lower threshold."]),
     ((1_000, 500, 2_000), "role", ["62% of", "one role has", "and in 500 both started alike, which counts half."]),
     ((2, 0, 2), "agent", ["At the end there are 2 cases", "in 2 of them", "(chance alone: half of them)."]),
+    ((1, 0, 1), "agent", ["At the end there is 1 case,", "in 1 of them"]),
     ((0, 8, 8), "agent", ["All masks started alike"]),
 ])  # fmt: skip
 def test_the_share_that_the_start_explains_in_words(counts, word, parts):

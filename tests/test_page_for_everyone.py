@@ -207,6 +207,7 @@ def test_single_seeds_are_drawn_for_every_metric_and_every_training_signal(brows
     for number in range(1, len(metrics) + 1):
         browser.click(f"#learning .segments button:nth-child({number})")
         assert browser.evaluate(lines) == 6 * 5 + 2 + 3, metrics[number - 1]
+    assert texts(browser, "#learning .bar label") == texts(browser, "#training .bar label") == ["single seeds"]
     charts = browser.evaluate("document.querySelectorAll('#training .chart').length")
     browser.click("#training .bar input[type=checkbox]")
     assert browser.evaluate("document.querySelectorAll('#training path.seed').length") == 5 * charts

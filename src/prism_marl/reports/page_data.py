@@ -19,6 +19,7 @@ from prism_marl.reports.finals import FEWEST_SEEDS
 from prism_marl.reports.load import Run, empty_folders, find_runs, flat_settings, load_run
 from prism_marl.reports.merge import merge_seeds
 from prism_marl.reports.page_curves import (
+    MOST_SINGLE,
     Detail,
     detail_for,
     evaluation_curves,
@@ -110,6 +111,7 @@ def page_data(study: Study, figures: Mapping[str, str]) -> dict[str, Any]:
         "improvement": study.improvement,
         "winners": [_named(table, described) for table in study.improvement],
         "fewest": FEWEST_SEEDS,
+        "single": MOST_SINGLE,
         "warning": few_seeds(runs, labels),
         "missing": missing(study.runs, labels, [one["notes"] for one in described], study.empty),
         "figures": dict(figures),

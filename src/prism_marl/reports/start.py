@@ -23,7 +23,7 @@ def start_sentence(counts: StartCounts | None, word: str) -> str:
         return "All masks started alike, so none of their differences follows an initial random draw."
     half = f", and in {tied:,} both started alike, which counts half" if tied else ""
     cases = (
-        f"at the end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a "
+        f"at the end there {'is 1 case' if pairs == 1 else f'are {pairs:,} cases'}, over all seeds and layers, in which one {word} has a "
         f"direction on and another has it off; in {explained:,} of them the one that has it on started with the "
         f"lower threshold{half}"
     )

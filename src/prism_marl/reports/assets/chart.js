@@ -40,9 +40,8 @@ function singleSeeds(curve) {
 // A box that adds the curves of single seeds to those of all, and says so where they are too many to draw.
 function seedsBox(onChange, runs) {
   const box = make("input", { type: "checkbox", onchange: () => onChange(box.checked) });
-  const curves = (run) => [...Object.values(run.curves), ...Object.values(run.training)];
-  const most = Math.min(...runs.filter((run) => curves(run).some((curve) => curve.seeds.count < run.seeds)).map((run) => curves(run)[0].seeds.count));
-  return make("label", {}, box, Number.isFinite(most) ? `single seeds (the first ${most} of each run)` : "single seeds");
+  const many = runs.some((run) => run.seeds > DATA.single);
+  return make("label", {}, box, many ? `single seeds (the first ${DATA.single} of a run)` : "single seeds");
 }
 
 // options: series [{name, colour, dash, x, y, low, high, seeds}], height, label, xLabel, now, onPick, endLabels, floor

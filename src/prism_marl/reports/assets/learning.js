@@ -28,7 +28,7 @@ function learningSection(section) {
   section.append(heading("Learning", { "": "learning" }),
     make("div", { class: "bar" }, metrics.length > 1 ? choices : null, seeds), legend,
     make("div", { class: "multiples" + (tasks.length === 1 ? " one" : "") }, ...panels),
-    caption("How well and how fast.", "Each point is a greedy evaluation. The line is the interquartile mean over seeds (the mean of the middle half), the band its 95% bootstrap interval. Where the bands of two methods overlap, these seeds do not show which one is better. Point at a curve, or focus it and press the arrow keys, to read values. Click a name to hide its curve."));
+    caption("How well and how fast does each method learn?", "Each point is a greedy evaluation. The line is the interquartile mean over seeds (the mean of the middle half), the band its 95% bootstrap interval. Point at a curve, or focus it and press the arrow keys, to read values." + (runs.length > 1 ? " Where the bands of two methods overlap, these seeds do not show which one is better. Click a name to hide its curve." : "")));
   figure(hosts[0], redraw);
   return true;
 }
