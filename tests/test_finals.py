@@ -183,7 +183,8 @@ def test_the_page_names_a_clear_winner(tmp_path):
 def test_the_page_names_no_winner_where_there_is_none(tmp_path, ends, seeds, why):
     found = study(tmp_path, ends, seeds)
     assert "highest with" not in lede(found) and lede(found).startswith("Prism ends at a return of")
-    assert lede(found).endswith(f"No method is named the winner: {why}.")
+    highest = f"The highest final return is {ends['fups'] + 0.1 * (seeds - 1) / 2:.2f}, of FuPS."
+    assert lede(found).endswith(f" {highest} No method is named the winner: {why}.")
     assert page_data.page_data(found, {})["winners"] == [{"task": "lbf/a", "run": None, "family": None, "why": why}]
 
 

@@ -134,8 +134,15 @@ def _lede(runs: Sequence[Run], data: Mapping[str, Any]) -> str:
         f"{best['label']} {ends} {_with_interval(best)} on {best['task']} after {best['scores']['steps']:,.0f} steps."
     )
     if named and named["run"] is None:
-        return f"{text} No method is named the winner: {named['why']}."
+        return f"{text}{_highest(data, shown)} No method is named the winner: {named['why']}."
     return text if shown is best else f"{text} {shown['label']} ends at {_with_interval(shown)}."
+
+
+def _highest(data: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
+    """Who ends highest on the task of the run that is shown, where it is another: no winner, but no secret either."""
+    table = next(one for one in data["improvement"] if one["task"] == shown["task"])
+    first = data["runs"][table["runs"][0]]
+    return "" if first is shown else f" The highest final return is {first['scores']['words'][0]}, of {first['label']}."
 
 
 def _warning(text: str) -> str:
