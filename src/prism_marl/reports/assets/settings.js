@@ -66,13 +66,16 @@ function comparedTable(columns, rows) {
 
 function comparedRow(field, ...cells) { return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader", text: field }), ...cells); }
 
-function comparedCell(label, value, differs) {
-  return make("td", { role: "cell", "data-label": label }, differs ? make("mark", { text: value ?? "–" }) : make("span", { text: value ?? "–" }));
+function comparedCell(label, value, highlighted) {
+  return make("td", { role: "cell", "data-label": label }, highlighted ? make("mark", { text: value ?? "–" }) : make("span", { text: value ?? "–" }));
 }
+
+// A value is highlighted, not its absence: of two methods each has many fields that the other has not.
+function differs(value, reference) { return value !== undefined && value !== reference; }
 
 function sideBySide(fields, first, rest, of, names) {
   return comparedTable(["Field", ...[first, ...rest].map((index) => names[index])], fields.map((field) => comparedRow(field,
-    ...[first, ...rest].map((index) => comparedCell(names[index], of(index, field), of(index, field) !== of(first, field))))));
+    ...[first, ...rest].map((index) => comparedCell(names[index], of(index, field), differs(of(index, field), of(first, field)))))));
 }
 
 // Many runs: each value once, with the runs that have it.
@@ -81,12 +84,12 @@ function gathered(fields, first, rest, of, names) {
     const groups = new Map();
     for (const index of rest) groups.set(of(index, field), [...(groups.get(of(index, field)) || []), index]);
     const sorted = [...groups].sort((a, b) => b[1].length - a[1].length);
-    const shown = ([value, runs]) => {
-      const differs = value !== of(first, field), text = value ?? "–";
-      if (runs.length === 1) return make("div", { class: "value" }, make(differs ? "mark" : "span", { text }), make("small", { text: " " + names[runs[0]] }));
-      return make("details", {}, make("summary", {}, make(differs ? "mark" : "span", { text }), make("small", { text: " " + plural(runs.length, "run") })), make("div", { text: runs.map((index) => names[index]).join(", ") }));
+    const group = ([value, runs]) => {
+      const shown = (text) => make(differs(value, of(first, field)) ? "mark" : "span", { text });
+      if (runs.length === 1) return make("div", { class: "value" }, shown(value ?? "–"), make("small", { text: " " + names[runs[0]] }));
+      return make("details", {}, make("summary", {}, shown(value ?? "–"), make("small", { text: " " + plural(runs.length, "run") })), make("div", { text: runs.map((index) => names[index]).join(", ") }));
     };
-    return comparedRow(field, comparedCell(names[first], of(first, field), false), make("td", { role: "cell", "data-label": "other runs" }, ...sorted.map(shown)));
+    return comparedRow(field, comparedCell(names[first], of(first, field), false), make("td", { role: "cell", "data-label": "other runs" }, ...sorted.map(group)));
   };
   return comparedTable(["Field", names[first], "Other runs, by their values"], fields.map(row));
 }
