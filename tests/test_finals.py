@@ -82,7 +82,7 @@ class Told(Quiet):
     """What a monitor is told."""
 
     def __init__(self):
-        self.bar, self.notes = (), []
+        self.bar, self.notes = (0, 0.0, ""), []
 
     def progress(self, steps, rate, text):
         self.bar = (steps, rate, text)

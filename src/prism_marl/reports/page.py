@@ -164,7 +164,8 @@ def _many_tasks(winners: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _with_interval(run: Mapping[str, Any]) -> str:
-    return final_words(*run["scores"]["final"], run["seeds"])
+    middle, low, high = run["scores"]["final"]
+    return final_words(middle, low, high, run["seeds"])
 
 
 def _script_safe_json(value: Any) -> str:
