@@ -105,7 +105,8 @@ def page(tmp_path_factory):
     for seed, common in enumerate((0.25, 0.75), 1):
         path = make_run(folder / "runs", task=TASK, evaluations=6, seed=seed, replays=0, spectra=False)
         config = json.loads((path / "config.json").read_text())
-        write_json(path / "config.json", {**config, "sharing": {**config["sharing"], "common": common}})
+        sharing = {**config["sharing"], "common": common, "window": 100 * seed, "ties": "still"}  # two more fields
+        write_json(path / "config.json", {**config, "sharing": sharing})
     for seed, method in enumerate(("fups", "nops", "kaleidoscope"), 3):
         make_run(
             folder / "runs", method=method, task=TASK, evaluations=6, seed=seed, seeds=5 if seed > 3 else 2, replays=0
@@ -173,9 +174,9 @@ def test_settings_of_two_runs_stand_side_by_side_and_differences_are_marked(brow
     browser.choose("#settings select[aria-label=Compare]", str(one))
     assert len(texts(browser, "#settings select[aria-label=with] option")) == 8, "all others, or one of seven"
     browser.choose("#settings select[aria-label=with]", str(other))
-    assert texts(browser, f"{DIFFERENT} tbody th") == ["sharing.common"]
-    assert texts(browser, "#settings mark") == ["0.75"]
-    assert texts(browser, "#settings .start")[0] == "Of 16 fields, 1 has different values."
+    assert texts(browser, f"{DIFFERENT} tbody th") == ["sharing.common", "sharing.window"]
+    assert texts(browser, "#settings mark") == ["0.75", "200"]
+    assert texts(browser, "#settings .start")[0] == "Of 18 fields, 2 have different values."
     equal = "document.querySelector('#settings .folded .settings').checkVisibility()"
     assert not browser.evaluate(equal)
     browser.click("#settings .folded summary")
@@ -188,7 +189,12 @@ def test_settings_of_two_runs_stand_side_by_side_and_differences_are_marked(brow
 def test_settings_of_many_runs_are_gathered_by_their_values(browser, page):
     browser.open(page)
     found = rows_of_settings(browser)
-    assert list(found) == ["task", "sharing.method", "sharing.common", "run.seeds"]
+    assert list(found) == ["task", "sharing.method", "sharing.common", "run.seeds", "sharing.window", "sharing.ties"]
+    assert texts(browser, "#settings .start")[0] == (
+        "Of 18 fields, 5 have different values, and 1 more is there in some of the runs only."
+    )
+    assert texts(browser, "#settings .folded tbody th") == ["sharing.ties"], "alike wherever it is"
+    assert found["sharing.window"][0] == "–" and "100 Prism" in found["sharing.window"][1]
     own, others = found["sharing.common"]
     assert own == "0.6" and others.startswith("0.6 5 runs") and "0.25 Prism" in others and "0.75 Prism" in others
     assert {"0.25", "0.75", "lbf/other", "fups", "2", "3"} <= set(texts(browser, "#settings mark"))

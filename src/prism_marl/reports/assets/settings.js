@@ -36,15 +36,16 @@ function comparison(facts, first, rest, names) {
   const tables = new Map(chosen.map((index) => [index, new Map(DATA.runs[index][facts])]));
   const of = (index, field) => tables.get(index).get(field);
   const fields = [...new Set(chosen.flatMap((index) => [...tables.get(index).keys()]))];
-  const everywhere = (field) => chosen.every((index) => tables.get(index).has(field));
+  const values = (field) => new Set(chosen.filter((index) => tables.get(index).has(field)).map((index) => of(index, field)));
   const equal = fields.filter((field) => rest.every((index) => of(index, field) === of(first, field)));
   const differing = fields.filter((field) => !equal.includes(field));
-  const shared = differing.filter(everywhere), own = differing.filter((field) => !everywhere(field));
+  // A field that all runs which have it agree on tells methods apart, not runs: it comes second.
+  const shared = differing.filter((field) => values(field).size > 1), own = differing.filter((field) => values(field).size === 1);
   const build = (some) => make("div", { class: "panel scroll", tabindex: 0, role: "region", "aria-label": "Fields that differ" }, (rest.length < SIDE_BY_SIDE ? sideBySide : gathered)(some, first, rest, of, names));
   const folded = (text, open, child) => make("details", { class: "panel folded", open }, make("summary", { text }), child);
   const list = (some) => make("div", { class: "settings" }, ...some.map((field) => make("div", {}, make("span", { text: field }), make("span", { text: of(first, field) }))));
   return [make("p", { class: "start", role: "status", text: told(fields, shared, own) }), shared.length ? build(shared) : null,
-    own.length ? folded(`Show ${count(own, "field")} that only some of these runs have`, !shared.length, build(own)) : null,
+    own.length ? folded(`Show ${count(own, "more field")} that only some of these runs have`, !shared.length, build(own)) : null,
     equal.length ? folded(`Show ${count(equal, "field")} with equal values`, false, list(equal)) : null].filter(Boolean);
 }
 
@@ -53,7 +54,7 @@ function count(fields, word) { return plural(fields.length, word); }
 function told(fields, shared, own) {
   if (!fields.length) return "The folders of these runs do not say.";
   if (!shared.length && !own.length) return `All ${count(fields, "field")} have equal values.`;
-  const some = own.length ? `, and ${own.length} ${own.length === 1 ? "is a field" : "are fields"} that only some of the runs have` : "";
+  const some = own.length ? `, and ${own.length} more ${own.length === 1 ? "is" : "are"} there in some of the runs only` : "";
   return `Of ${count(fields, "field")}, ${shared.length} ${shared.length === 1 ? "has" : "have"} different values${some}.`;
 }
 
