@@ -11,6 +11,7 @@ import pytest
 import prism_marl as pm
 from prism_marl import api, cli
 from prism_marl.monitor import Quiet
+from prism_marl.reports.page_data import load_study, page_data
 
 TINY = {"sharing": "fups_id", "steps": 96, "seeds": 2, "eval_every": 48, "eval_episodes": 4, "width": 8, "envs": 4}
 OPTIONS = {"learner.batch": 4, "learner.buffer": 8, "learner.embed": 4, "learner.hypernet": 4}
@@ -39,6 +40,10 @@ def test_what_the_command_line_trains_the_api_finds_finished(run, tmp_path, caps
     assert (tmp_path / "cli" / "eval.jsonl").read_text() == (run.folder / "eval.jsonl").read_text()
     again = pm.load_run(tmp_path / "cli")
     assert again.experiment == run.experiment and again.finished
+    said = " ".join(capsys.readouterr().err.split())
+    (shown,) = page_data(load_study([tmp_path / "cli"]), {})["runs"]
+    assert f"final return {shown['scores']['words'][0]} (interquartile mean of 2 seeds, 95% interval " in said
+    assert f"), {shown['timing']['words']} done: " in said
 
 
 def test_evaluation_plays_new_episodes(run):

@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prism_marl.monitor import Quiet
 from prism_marl.paper.numbers import final_numbers
 from prism_marl.reports import comparison_figures, page_data, stats
 from prism_marl.reports.comparison import improvement_tables
 from prism_marl.reports.finals import Final, final_of, final_return, settled, why_no_winner, winner
 from prism_marl.reports.load import SeedCurve, load_run
+from prism_marl.reports.outcome import number_words, tell_outcome
 from prism_marl.reports.page import render_page
 from prism_marl.reports.page_data import load_study
 from prism_marl.reports.start import start_sentence
@@ -76,6 +78,59 @@ def test_terminal_page_figure_and_tables_say_the_same(tmp_path, capsys):
     assert f"| 300 | {value:.3f} [" in capsys.readouterr().out
 
 
+class Told(Quiet):
+    """What a monitor is told."""
+
+    def __init__(self):
+        self.bar, self.notes = (0, 0.0, ""), []
+
+    def progress(self, steps, rate, text):
+        self.bar = (steps, rate, text)
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_the_terminal_ends_with_the_final_return_and_the_speed_of_the_page(tmp_path):
+    """Neither the latest evaluation nor the speed of the last stretch: both would be other numbers here."""
+    path = ragged(tmp_path)
+    timing = [{"steps": 1000, "seconds": 1.0, "steps_per_second": 1000.0}, {"steps": 1000, "seconds": 3.0}]
+    write_jsonl(
+        path / "timing.jsonl", [{**row, "evaluation": 1 + n, "compile_seconds": 9.0} for n, row in enumerate(timing)]
+    )
+    told = Told()
+    tell_outcome(path, told, 300)
+    study = load_study([path])
+    shown = page_data.page_data(study, {})["runs"][0]
+    middle, low, high = shown["scores"]["words"]
+    assert told.bar == (300, 500.0, f"final return {middle}")
+    assert told.notes == [
+        f"final return {middle} (interquartile mean of 5 seeds, 95% interval {low} to {high}), 500 steps/s"
+    ]
+    assert shown["timing"] == {"seconds": 4.0, "rate": 500.0, "compile": 9.0, "words": "500 steps/s"}
+    assert f"return of {middle} (interquartile mean of 5 seeds, 95% interval {low} to {high})" in lede(study)
+    assert float(middle) == pytest.approx(shown["scores"]["final"][0], rel=5e-3)
+
+
+@pytest.mark.parametrize(("value", "words"), [
+    (0.0, "0.00"), (0.8321, "0.832"), (-12.34, "-12.3"), (999.4, "999"), (4523.4, "4,523"), (12.0, "12.0"),
+    (2e-5, "2.00e-05"), (3e12, "3.00e+12"), (float("nan"), "unknown"),
+])  # fmt: skip
+def test_numbers_are_written_with_three_digits(value, words):
+    assert number_words(value) == words
+
+
+@pytest.mark.parametrize("rows", [[], [{"seconds": 2.0}], [{"steps": 4, "seconds": 0}]])
+def test_without_timing_there_is_no_speed(tmp_path, rows):
+    path = ragged(tmp_path)
+    write_jsonl(path / "timing.jsonl", rows)
+    told = Told()
+    tell_outcome(path, told, 300)
+    assert told.bar[1] == 0.0
+    assert told.notes[0].startswith("final return ") and told.notes[0].endswith(")")
+    assert page_data.page_data(load_study([path]), {})["runs"][0]["timing"]["words"] == ""
+
+
 CLEAR = [final(1, 2, 3, 4, 5), final(11, 12, 13, 14, 15), final(6, 7, 8, 9, 10)]
 
 
@@ -115,8 +170,8 @@ def lede(found) -> str:
 
 def test_the_page_names_a_clear_winner(tmp_path):
     found = study(tmp_path, {"prism": 1.0, "fups": 3.0})
-    assert lede(found).startswith("FuPS ends highest with a return of 3.2 ")
-    assert "Prism ends at 1.2" in lede(found)
+    assert lede(found).startswith("FuPS ends highest with a return of 3.20 ")
+    assert "Prism ends at 1.20 " in lede(found)
     data = page_data.page_data(found, {})
     assert [(one["family"], data["runs"][one["run"]]["method"]) for one in data["winners"]] == [("FuPS", "fups")]
 
@@ -128,7 +183,8 @@ def test_the_page_names_a_clear_winner(tmp_path):
 def test_the_page_names_no_winner_where_there_is_none(tmp_path, ends, seeds, why):
     found = study(tmp_path, ends, seeds)
     assert "highest with" not in lede(found) and lede(found).startswith("Prism ends at a return of")
-    assert lede(found).endswith(f"No method is named the winner: {why}.")
+    highest = f"The highest final return is {ends['fups'] + 0.1 * (seeds - 1) / 2:.2f}, of FuPS."
+    assert lede(found).endswith(f" {highest} No method is named the winner: {why}.")
     assert page_data.page_data(found, {})["winners"] == [{"task": "lbf/a", "run": None, "family": None, "why": why}]
 
 
@@ -136,13 +192,14 @@ def test_of_many_tasks_only_clear_ones_are_counted(tmp_path):
     for task, ends in {"a": {"prism": 3.0, "fups": 1.0}, "b": {"prism": 1.0, "fups": 1.1}}.items():
         study(tmp_path / task, ends, task=f"lbf/{task}")
     text = lede(load_study([tmp_path]))
-    assert text.startswith("Of 2 tasks with several methods, one ends clearly highest on 1: Prism on 1.")
-    assert "On the other 1 no winner is named" in text
-    assert "On none of 1 tasks" not in text
+    assert text.startswith("One method ends clearly highest on 1 of the 2 tasks on which several methods were")
+    assert "trained: Prism on 1. " in text
+    assert "No winner is named on the other 1: the highest intervals overlap." in text
+    assert "on any of the" not in text
     (tmp_path / "c").mkdir()
     none = study(tmp_path / "c", {"prism": 1.0, "fups": 1.1}, task="lbf/c")
     both = load_study([tmp_path / "b", tmp_path / "c"])
-    assert lede(both).startswith("On none of 2 tasks") and len(none.runs) == 2
+    assert lede(both).startswith("No method is named the winner on any of the 2 tasks") and len(none.runs) == 2
 
 
 def test_only_settled_probabilities_are_coloured(tmp_path):
@@ -163,13 +220,15 @@ def test_only_settled_probabilities_are_coloured(tmp_path):
 def test_the_page_colours_what_is_sure_and_nothing_else():
     script = (Path(page_data.__file__).parent / "assets" / "compare.js").read_text()
     assert "style: sure[row][column] ? chanceStyle(chance) : {}" in script
-    assert script.count("chanceStyle(") == 2, "where it is made and where it is used"
+    assert "style: settled ? chanceStyle(chance) : {}" in script and "settled = sure[row][column]" in script
+    assert script.count("chanceStyle(") == 3, "where it is made, and where the square and the list of a phone use it"
 
 
 @pytest.mark.parametrize(("counts", "word", "parts"), [
     ((97, 0, 100), "agent", ["97% of", "100 cases", "one agent has", "in 97 of them", "lower threshold."]),
     ((1_000, 500, 2_000), "role", ["62% of", "one role has", "and in 500 both started alike, which counts half."]),
-    ((2, 0, 2), "agent", ["Chance alone would draw half of them", "2 cases", "in 2 of them"]),
+    ((2, 0, 2), "agent", ["At the end there are 2 cases", "in 2 of them", "(chance alone: half of them)."]),
+    ((1, 0, 1), "agent", ["At the end there is 1 case,", "in 1 of them"]),
     ((0, 8, 8), "agent", ["All masks started alike"]),
 ])  # fmt: skip
 def test_the_share_that_the_start_explains_in_words(counts, word, parts):

@@ -77,7 +77,7 @@ def test_a_sweep_says_what_its_seeds_make_together(tmp_path):
     for experiment in sweep.experiments:
         runner.run(experiment, folder_of(experiment, tmp_path))
     (line,) = merged_finals(sweep, tmp_path)
-    assert line.startswith("roles/2 fups: final return ") and "over 3 seeds of folders" in line
+    assert line.startswith("roles/2 fups: final return ") and "(interquartile mean of 3 seeds, 95% interval" in line
 
 
 def test_the_page_says_what_an_agents_policy_costs(tmp_path):

@@ -14,7 +14,9 @@ import pytest
 from prism_marl import cli
 from prism_marl.errors import UserError
 from prism_marl.reports import page as page_module
-from prism_marl.reports import page_data, page_figures
+from prism_marl.reports import page_curves, page_data, page_figures
+from prism_marl.reports.comparison import few_seeds
+from prism_marl.reports.load import Run, SeedCurve
 from prism_marl.reports.page import write_page, write_report
 from prism_marl.scene import FOE, GOAL, SHIELD
 from synthetic import FOOTPRINT, make_run, write_json, write_jsonl
@@ -59,7 +61,18 @@ def test_the_page_holds_everything_and_asks_for_nothing(tmp_path):
     outline = Outline(page)
     assert outline.title == "Prism on lbf/10x10-3p-3f"
     ids = {attributes.get("id") for _, attributes in outline.tags}
-    assert {"learning", "scores", "spectrum", "replay", "footprint", "training", "record", "missing", "data"} <= ids
+    assert {
+        "learning",
+        "scores",
+        "settings",
+        "spectrum",
+        "replay",
+        "footprint",
+        "training",
+        "record",
+        "missing",
+        "data",
+    } <= ids
     assert not [tag for tag, attributes in outline.tags if attributes.get("src")]
     links = [attributes["href"] for _, attributes in outline.tags if attributes.get("href")]
     assert all(link.startswith(("#", "data:")) for link in links)
@@ -71,7 +84,8 @@ def test_the_data_follow_the_run(tmp_path):
     (run,) = data_of(written(tmp_path, make_run(tmp_path / "runs", evaluations=8)))["runs"]
     assert run["label"] == "Prism"
     assert set(run["curves"]) == {"return", "length", "collected"}
-    assert len(run["curves"]["return"]["seeds"]) == 5
+    assert {name: curve["seeds"]["count"] for name, curve in run["curves"].items()} == dict.fromkeys(run["curves"], 5)
+    assert {curve["seeds"]["count"] for curve in run["training"].values()} == {5}
     final, low, high = run["scores"]["final"]
     assert low <= final <= high
     assert len(run["footprint"]) == len(FOOTPRINT)
@@ -156,6 +170,29 @@ def test_values_that_are_not_numbers_become_null(tmp_path):
     assert "one seed, so no interval" in page
 
 
+@pytest.mark.parametrize(("seeds", "said"), [
+    ([5, 6], ""), ([], ""), ([0], ""), ([1], "This run has one seed: with fewer than five,"),
+    ([4], "This run has 4 seeds: with fewer than five,"), ([2, 3], "All 2 runs have fewer than five seeds:"),
+    ([2, 5], "1 of 2 runs (Run 0 on t) has fewer"),
+    ([2, 5, 1, 1, 1], "4 of 5 runs (Run 0 on t, Run 2 on t, Run 3 on t and 1 more) have fewer"),
+])  # fmt: skip
+def test_few_seeds_are_warned_of_in_one_sentence(seeds, said):
+    curve = SeedCurve(0, np.zeros(1), {})
+    runs = [Run("r", "t", "m", evaluations=(curve,) * count) for count in seeds]
+    warning = few_seeds(runs, [f"Run {index}" for index in range(len(runs))])
+    assert warning.startswith(said) and bool(warning) == bool(said) and warning.count(".") <= 1
+    assert not warning or warning.endswith("on other seeds, or that it is better or worse than another method.")
+
+
+def test_single_seeds_are_packed_without_loss_to_the_eye():
+    values = np.random.default_rng(0).normal(size=(3, 7))
+    found = page_curves.packed(values)
+    share = np.frombuffer(base64.b64decode(found["bytes"]), "<u2").reshape(3, 7) / page_curves.LEVELS
+    np.testing.assert_allclose(found["low"] + share * (found["high"] - found["low"]), values, atol=1e-4)
+    assert set(base64.b64decode(page_curves.packed(np.full((2, 2), 7.0))["bytes"])) == {0}, "all alike"
+    page_curves.packed(np.array([[-1.7e308, 1.7e308]]))  # their difference is no number
+
+
 def test_two_methods_are_compared_both_ways(tmp_path):
     make_run(tmp_path / "runs", method="fups", evaluations=5)
     make_run(tmp_path / "runs", method="prism", evaluations=5, seed=1)
@@ -172,7 +209,7 @@ def test_two_methods_are_compared_both_ways(tmp_path):
 
 def test_the_spectra_are_capped(tmp_path, monkeypatch):
     path = make_run(tmp_path / "runs", evaluations=70)
-    monkeypatch.setattr(page_data, "SPECTRA_BYTES", 70_000)
+    monkeypatch.setattr(page_curves, "SPECTRA_BYTES", 70_000)
     run = data_of(written(tmp_path, path))["runs"][0]
     assert len(run["spectra"]["steps"]) == 60
     assert run["spectra"]["seeds"] == 2

@@ -183,7 +183,7 @@ def test_unfinished_runs_and_short_seeds_are_noted(tmp_path):
     kept = [row for row in rows if row["evaluation"] < (4 if row["seed"] == 1 else 8) and row["seed"] < 2]
     write_jsonl(path / "eval.jsonl", kept)
     text = " ".join(load_run(path).notes)
-    for part in ("Seed 1 stops", "2 of 3 seeds", "not finished"):
+    for part in ("Seed 1 stops", "Only 2 of 3 planned seeds", "not finished"):
         assert part in text
 
 

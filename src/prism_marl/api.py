@@ -160,6 +160,8 @@ def _train(
     tf32: bool,
     strict: bool,
 ) -> "Run":
+    from prism_marl.reports.outcome import tell_outcome
+
     chosen.validate()
     names = check_sinks(",".join(trackers) or None)
     title = f"{chosen.sharing.label} · {chosen.task} · {chosen.run.seeds} seed(s)"
@@ -172,6 +174,7 @@ def _train(
             stack.enter_context(monitor)
         watched = stack.enter_context(tracked(monitor, names, chosen, folder))
         run_experiment(chosen, folder, watched, cache, strict=strict)
+        tell_outcome(folder, monitor, chosen.run.steps)
         monitor.note(f"done: {folder}")
     return Run(folder)
 

@@ -7,6 +7,7 @@ from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.monitor import ProgressBar
+from prism_marl.reports.outcome import tell_outcome
 from prism_marl.reports.page import write_report
 from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.machine import configure_jax
@@ -44,6 +45,7 @@ def run(argv: list[str]) -> int:
     title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
     with ProgressBar(experiment.run.steps, title) as bar:
         run_experiment(experiment, found.out, bar, cache)
+        tell_outcome(found.out, bar, experiment.run.steps)
     page = write_report([found.out], found.out / "report.html")
     print(f"\nopen {page} in a browser")  # noqa: T201
     return 0

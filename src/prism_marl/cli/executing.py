@@ -9,6 +9,7 @@ from prism_marl.cli.arguments import Arguments, whole
 from prism_marl.reports.finals import final_of
 from prism_marl.reports.load import load_run
 from prism_marl.reports.merge import merge_seeds
+from prism_marl.reports.outcome import final_words
 from prism_marl.sweeps.executors import EXECUTORS, Executor, make_executor
 from prism_marl.sweeps.grid import Sweep, SweepOutcome, folder_of, is_finished
 from prism_marl.sweeps.live_view import labels
@@ -54,9 +55,8 @@ def merged_finals(sweep: Sweep, out: Path) -> list[str]:
         final = final_of(run.evaluations)
         if run.name in {folder.name for folder in folders} or final is None:
             continue
-        middle, low, high = final.interval()
         lines.append(
-            f"{run.task} {run.method}: final return {middle:.3f} [{low:.3f}, {high:.3f}] over {len(final.values)} "
-            f"seeds of folders that differ in seeds alone ({run.name})"
+            f"{run.task} {run.method}: final return {final_words(*final.interval(), len(final.values))} "
+            f"of folders that differ in seeds alone ({run.name})"
         )
     return lines

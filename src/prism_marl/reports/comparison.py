@@ -5,9 +5,10 @@ from typing import Any
 
 from prism_marl.reports import stats
 from prism_marl.reports.figures import method_style
-from prism_marl.reports.finals import SEED, Final, final_of, settled, why_no_winner, winner
+from prism_marl.reports.finals import FEWEST_SEEDS, SEED, Final, final_of, settled, why_no_winner, winner
 from prism_marl.reports.load import Run
 
+MOST_NAMED = 3  # runs in a sentence
 MATRIX_RUNS = 16  # all methods of this package, once; a larger table is no longer read
 
 
@@ -56,6 +57,27 @@ def _matrix(finals: Sequence[Final]) -> dict[str, Any]:
     return {"table": table, "sure": sure}
 
 
+def few_seeds(runs: Sequence[Run], labels: Sequence[str]) -> str:
+    """One sentence that says what runs of few seeds do not show; empty where all have enough."""
+    counted = [(len(run.evaluations), f"{label} on {run.task}") for run, label in zip(runs, labels, strict=True)]
+    few = [(count, who) for count, who in counted if 0 < count < FEWEST_SEEDS]
+    if not few:
+        return ""
+    if len(runs) == 1:
+        seeds = "one seed" if few[0][0] == 1 else f"{few[0][0]} seeds"
+        return (
+            f"This run has {seeds}: with fewer than five, its numbers do not show how the method does on other seeds, "
+            "or that it is better or worse than another method."
+        )
+    rest = len(few) - MOST_NAMED
+    named = ", ".join(who for _, who in few[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    which = f"All {len(runs)} runs" if len(few) == len(runs) else f"{len(few)} of {len(runs)} runs ({named})"
+    return (
+        f"{which} {'has' if len(few) == 1 else 'have'} fewer than five seeds: their numbers do not show how a method "
+        "does on other seeds, or that it is better or worse than another method."
+    )
+
+
 def missing(
     runs: Sequence[Run], labels: Sequence[str], notes: Sequence[Sequence[str]], empty: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -96,4 +118,5 @@ def _unequal_lengths(task: str, members: Sequence[Run]) -> list[str]:
     ends = [min(curve.steps[-1] for curve in run.evaluations) for run in members if run.evaluations]
     if not ends or min(ends) >= 0.9 * max(ends):
         return []
-    return [f"On {task} runs end between step {min(ends):,.0f} and {max(ends):,.0f}: their finals are not of one age."]
+    between = f"between step {min(ends):,.0f} and {max(ends):,.0f}"
+    return [f"On {task} runs end {between}: their final returns come after different amounts of training."]

@@ -27,6 +27,10 @@ class Final(NamedTuple):
     step: float
     values: stats.FloatArray  # [seeds]
 
+    def middle(self) -> float:
+        """The final return of the run: the interquartile mean."""
+        return float(stats.interquartile_mean(self.values))
+
     def interval(self) -> stats.Interval:
         """Interquartile mean and 95% bootstrap interval."""
         return stats.bootstrap_interval([self.values], seed=SEED, resamples=stats.POINT_RESAMPLES)
@@ -44,7 +48,7 @@ def final_of(evaluations: Sequence[SeedCurve], metric: str = "return", until: fl
 def final_return(folder: Path) -> float | None:
     """Interquartile mean of the final return of a run folder."""
     final = final_of(load_evaluations(folder))
-    return None if final is None else float(stats.interquartile_mean(final.values))
+    return None if final is None else final.middle()
 
 
 def winner(finals: Sequence[Final]) -> int | None:

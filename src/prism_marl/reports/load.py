@@ -140,6 +140,11 @@ def load_evaluations(folder: Path) -> tuple[SeedCurve, ...]:
     return _seed_curves(read_rows(Path(folder) / "eval.jsonl", notes), "eval.jsonl", notes)
 
 
+def load_timing(folder: Path) -> dict[str, FloatArray]:
+    """The columns of a run folder's timing alone, as silently."""
+    return _columns(read_rows(Path(folder) / "timing.jsonl", []))
+
+
 def on_common_grid(curves: Sequence[SeedCurve], metric: str, points: int | None = None) -> Curves | None:
     """All seeds that have ``metric``, interpolated linearly onto one grid of steps; None if there are none.
 
@@ -253,12 +258,12 @@ def completeness(run: Run) -> list[str]:
         int((~np.isfinite(curve.metrics["return"])).sum()) for curve in run.evaluations if "return" in curve.metrics
     )
     if lost:
-        notes.append(f"{lost} evaluations have no finite return and are bridged by their neighbours.")
+        notes.append(f"{lost} evaluations have no finite return and were left out of the curves.")
     dropped = np.nansum(run.timing.get("dropped", 0.0))
     if dropped > 0:
         notes.append(f"{dropped:,.0f} episodes were dropped because their game died or hung.")
     if len(ends) < number(planned.get("seeds")):
-        notes.append(f"{len(ends)} of {planned['seeds']} seeds have rows.")
+        notes.append(f"Only {len(ends)} of {planned['seeds']} planned seeds have rows.")
     if max(ends.values()) < 0.99 * number(planned.get("steps")):
         notes.append(f"The run is not finished: step {max(ends.values()):,.0f} of {planned['steps']:,}.")
     return notes

@@ -23,14 +23,16 @@ from prism_marl.errors import UserError
 from prism_marl.reports.figure_files import MANIFEST, FigureFiles
 from prism_marl.reports.figures import method_style
 from prism_marl.reports.load import Run
+from prism_marl.reports.outcome import final_words
 from prism_marl.reports.page_data import Study, load_study, page_data
 from prism_marl.reports.page_figures import planned_figures, write_figures
 from prism_marl.storage.files import write_atomically
 
 SCRIPTS = (
-    *("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "policy.js", "games.js"),
-    *("field.js", "sections.js", "page.js"),
+    *("core.js", "chart.js", "learning.js", "compare.js", "settings.js", "spectrum.js", "replay.js", "policy.js"),
+    *("games.js", "field.js", "sections.js", "training.js", "page.js"),
 )
+STYLES = ("style.css", "settings.css", "narrow.css")
 GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of ours is known again
 
 
@@ -83,12 +85,14 @@ def _write_whole(out: Path, text: str) -> Path:
 def render_page(study: Study, title: str | None = None, figures: Mapping[str, str] | None = None) -> str:
     """The whole page as text; the same runs give the same text. ``figures`` are files to link to, without suffix."""
     folder = resources.files("prism_marl.reports") / "assets"
-    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    style = (folder / "style.css").read_text(encoding="utf-8")
+    script, style = (
+        "\n".join((folder / name).read_text(encoding="utf-8") for name in names) for names in (SCRIPTS, STYLES)
+    )
     data = page_data(study, figures or {})
     parts = {
         "title": html.escape(title or _default_title(study.runs)),
         "lede": html.escape(_lede(study.runs, data)),
+        "warning": _warning(data["warning"]),
         "generator": GENERATOR,
         "style": style,
         "style_hash": _digest(style),
@@ -130,27 +134,38 @@ def _lede(runs: Sequence[Run], data: Mapping[str, Any]) -> str:
         f"{best['label']} {ends} {_with_interval(best)} on {best['task']} after {best['scores']['steps']:,.0f} steps."
     )
     if named and named["run"] is None:
-        return f"{text} No method is named the winner: {named['why']}."
+        return f"{text}{_highest(data, shown)} No method is named the winner: {named['why']}."
     return text if shown is best else f"{text} {shown['label']} ends at {_with_interval(shown)}."
+
+
+def _highest(data: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
+    """Who ends highest on the task of the run that is shown, where it is another: no winner, but no secret either."""
+    table = next(one for one in data["improvement"] if one["task"] == shown["task"])
+    first = data["runs"][table["runs"][0]]
+    return "" if first is shown else f" The highest final return is {first['scores']['words'][0]}, of {first['label']}."
+
+
+def _warning(text: str) -> str:
+    """Readable without JavaScript, too."""
+    return f'<p class="warning" role="note"><b>Few seeds.</b> {html.escape(text)}</p>' if text else ""
 
 
 def _many_tasks(winners: Sequence[Mapping[str, Any]]) -> str:
     """How often each method ends clearly highest."""
     often = Counter(one["family"] for one in winners if one["family"] is not None).most_common()
-    rest = "intervals overlap or runs have fewer than five seeds"
+    why = ", or ".join(dict.fromkeys(one["why"] for one in winners if one["family"] is None))
+    tasks = f"{len(winners)} tasks on which several methods were trained"
     if not often:
-        return f"On none of {len(winners)} tasks with several methods is a winner named: {rest}."
+        return f"No method is named the winner on any of the {tasks}: {why}."
     told = ", ".join(f"{name} on {count}" for name, count in often)
     left = len(winners) - sum(count for _, count in often)
-    text = f"Of {len(winners)} tasks with several methods, one ends clearly highest on {len(winners) - left}: {told}."
-    return f"{text} On the other {left} no winner is named: {rest}." if left else text
+    text = f"One method ends clearly highest on {len(winners) - left} of the {tasks}: {told}."
+    return f"{text} No winner is named on the other {left}: {why}." if left else text
 
 
 def _with_interval(run: Mapping[str, Any]) -> str:
-    value, low, high = run["scores"]["final"]
-    if run["seeds"] == 1:
-        return f"{value:.3g} (one seed, so no interval)"
-    return f"{value:.3g} (interquartile mean of {run['seeds']} seeds, 95% interval {low:.3g} to {high:.3g})"
+    middle, low, high = run["scores"]["final"]
+    return final_words(middle, low, high, run["seeds"])
 
 
 def _script_safe_json(value: Any) -> str:

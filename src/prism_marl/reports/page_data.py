@@ -1,7 +1,6 @@
 """What the page draws, from loaded runs to plain values. The more runs, the less detail each of them brings."""
 
 import base64
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,30 +12,27 @@ import numpy as np
 
 from prism_marl import __version__
 from prism_marl.reports import stats
-from prism_marl.reports.comparison import improvement_tables, missing
+from prism_marl.reports.comparison import few_seeds, improvement_tables, missing
 from prism_marl.reports.field import give_room, with_common
 from prism_marl.reports.figures import COLOURS, dash_indices, method_style, run_labels
-from prism_marl.reports.finals import SEED, final_of
-from prism_marl.reports.load import (
-    Run,
-    SeedCurve,
-    empty_folders,
-    find_runs,
-    flat_settings,
-    load_run,
-    metric_names,
-    on_common_grid,
-)
+from prism_marl.reports.finals import FEWEST_SEEDS
+from prism_marl.reports.load import Run, empty_folders, find_runs, flat_settings, load_run
 from prism_marl.reports.merge import merge_seeds
+from prism_marl.reports.page_curves import (
+    MOST_SINGLE,
+    Detail,
+    detail_for,
+    evaluation_curves,
+    scores,
+    timing,
+    training_curves,
+    whole,
+)
 from prism_marl.reports.start import counts_by_start, start_sentence
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
 HEADLINE = "prism"  # the method whose run stands first, where several were trained
-SPECTRA_FRAMES = 60
-SPECTRA_BYTES = 2_000_000  # for all runs of a page together
-FEW = 16  # up to so many runs bring much detail
-REPLAY_SHAPES = 120_000  # the same for replays: shapes of all frames, some 6 MB
-_COUNTERS = ("episodes", "updates")  # numbers in an evaluation row that are not worth a curve
+REPLAY_SHAPES = 120_000  # for all runs of a page together: shapes of all frames, some 6 MB
 
 
 @dataclass(frozen=True)
@@ -50,25 +46,6 @@ class Study:
     def improvement(self) -> list[dict[str, Any]]:
         """Who beats whom, for the page and for its figures."""
         return improvement_tables(self.runs)
-
-
-@dataclass(frozen=True)
-class Detail:
-    """How much one run may bring to a page of so many."""
-
-    returns: int  # points of the return's curve
-    others: int  # points of every other curve
-    replays: int
-    frames: int  # of the spectra
-    spectra: int  # bytes
-
-
-def detail_for(count: int) -> Detail:
-    """Few runs bring everything; four hundred still fit into a page that opens at once."""
-    few = count <= FEW
-    others = 200 if few else max(20, min(60, 4000 // count))
-    frames = SPECTRA_FRAMES if few else max(8, min(SPECTRA_FRAMES, 1200 // count))
-    return Detail(200 if few else 100, others, 4 if few else 1, frames, SPECTRA_BYTES // max(count, 1))
 
 
 def load_study(paths: Sequence[Path]) -> Study:
@@ -133,6 +110,9 @@ def page_data(study: Study, figures: Mapping[str, str]) -> dict[str, Any]:
         "runs": described,
         "improvement": study.improvement,
         "winners": [_named(table, described) for table in study.improvement],
+        "fewest": FEWEST_SEEDS,
+        "single": MOST_SINGLE,
+        "warning": few_seeds(runs, labels),
         "missing": missing(study.runs, labels, [one["notes"] for one in described], study.empty),
         "figures": dict(figures),
     }
@@ -157,10 +137,10 @@ def _run_data(run: Run, label: str, dash: int, detail: Detail, room: list[int]) 
         "colour": [style.light, style.dark],
         "dash": dash,
         "seeds": len(run.evaluations),
-        "scores": _scores(run),
-        "curves": _evaluation_curves(run, detail),
-        "training": _training_curves(run.training, detail.others),
-        "timing": _timing(run),
+        "scores": scores(run),
+        "curves": evaluation_curves(run, detail),
+        "training": training_curves(run.training, detail.others),
+        "timing": timing(run),
         "spectra": _spectra_data(run, detail, notes),
         "replays": _replays(run, room, notes),
         "footprint": [
@@ -172,59 +152,6 @@ def _run_data(run: Run, label: str, dash: int, detail: Detail, room: list[int]) 
         "machine": flat_settings({name: fact for name, fact in run.machine.items() if name != "segments"}),
         "notes": notes,
     }
-
-
-def _scores(run: Run) -> dict[str, Any] | None:
-    """The end points of the return: final, best and mean height as [IQM, low, high]."""
-    curves = on_common_grid(run.evaluations, "return")
-    if curves is None:
-        return None
-    final = final_of(run.evaluations)
-    assert final is not None  # there are curves
-    points = {"best": stats.best_evaluation(curves.values), "area": stats.area_under_curve(curves.steps, curves.values)}
-    resamples = stats.POINT_RESAMPLES
-    scores: dict[str, Any] = {
-        key: list(stats.bootstrap_interval([values], seed=SEED, resamples=resamples)) for key, values in points.items()
-    }
-    return {"final": list(final.interval()), **scores, "steps": final.step}
-
-
-def _evaluation_curves(run: Run, detail: Detail) -> dict[str, Any]:
-    names = [name for name in metric_names(run.evaluations) if name not in _COUNTERS]
-    names.sort(key=lambda name: name != "return")
-    curves = {}
-    for name in names[:8]:
-        grid = on_common_grid(run.evaluations, name, detail.returns if name == "return" else detail.others)
-        if grid is None:
-            continue
-        interval = stats.bootstrap_interval([grid.values], seed=0)
-        curves[name] = {
-            "x": _whole(grid.steps), "y": interval.estimate, "low": interval.low, "high": interval.high
-        }  # fmt: skip
-        if name == "return":
-            curves[name]["seeds"] = grid.values
-    return curves
-
-
-def _training_curves(curves: Sequence[SeedCurve], points: int) -> dict[str, Any]:
-    """Median over seeds and the full range: losses are there to be checked, not compared."""
-    result = {}
-    for name in metric_names(curves)[:16]:
-        grid = on_common_grid(curves, name, points)
-        if grid is not None:
-            low, high = grid.values.min(axis=0), grid.values.max(axis=0)
-            result[name] = {"x": _whole(grid.steps), "y": np.median(grid.values, axis=0), "low": low, "high": high}
-    return result
-
-
-def _timing(run: Run) -> dict[str, float]:
-    def of(name: str, reduce: Any) -> float:
-        column = run.timing.get(name, np.array([]))
-        column = column[np.isfinite(column)]
-        return float(reduce(column)) if column.size else math.nan
-
-    rate, compiling = of("steps_per_second", np.median), of("compile_seconds", np.max)
-    return {"seconds": of("seconds", np.sum), "rate": rate, "compile": compiling}
 
 
 def _spectra_data(run: Run, detail: Detail, notes: list[str]) -> dict[str, Any] | None:
@@ -240,7 +167,7 @@ def _spectra_data(run: Run, detail: Detail, notes: list[str]) -> dict[str, Any] 
     if seeds < available:
         notes.append(f"The page carries the spectra of {seeds} of {available} seeds; the folder has the rest.")
     return {
-        "steps": _whole(spectra.steps[frames]),
+        "steps": whole(spectra.steps[frames]),
         "seeds": seeds,
         "word": "role" if by_role else "agent",
         "start": start_sentence(counts_by_start(spectra), "role" if by_role else "agent"),
@@ -294,7 +221,3 @@ def _replay_data(replay: Replay, scenes: Sequence[Any]) -> dict[str, Any]:
         "title": replay.title, "score": replay.score, "width": first.width, "height": first.height,
         "grid": first.grid, "legend": first.legend, "frames": frames,
     }  # fmt: skip
-
-
-def _whole(steps: np.ndarray) -> list[int]:
-    return [round(step) for step in steps.tolist()]

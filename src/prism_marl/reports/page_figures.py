@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from prism_marl.reports import comparison_figures, figures
 from prism_marl.reports.load import Run, metric_names
-from prism_marl.reports.page_data import FEW, headline_index
+from prism_marl.reports.page_curves import FEW
+from prism_marl.reports.page_data import headline_index
 
 SIZED_TASKS = 4  # sizes differ little between the tasks of a family
 DEEP_RUNS = 3  # so many runs get the figures that look inside a run

@@ -22,11 +22,12 @@ def start_sentence(counts: StartCounts | None, word: str) -> str:
     if tied == pairs:
         return "All masks started alike, so none of their differences follows an initial random draw."
     half = f", and in {tied:,} both started alike, which counts half" if tied else ""
-    share = "Chance alone would draw half of them"
-    if pairs >= ENOUGH:
-        share = f"{100 * counts.shares[0]:.0f}% of the mask differences follow the initial random draw (chance: 50%)"
-    return (
-        f"{share}: at the end there are {pairs:,} cases, over all seeds and layers, in which one {word} has a "
-        f"direction on and another has it off; in {explained:,} of them the one that has it on started with the "
-        f"lower threshold{half}."
+    there = "there is 1 case" if pairs == 1 else f"there are {pairs:,} cases"
+    cases = (
+        f"at the end {there}, over all seeds and layers, in which one {word} has a direction on and another has it "
+        f"off; in {explained:,} of them the one that has it on started with the lower threshold{half}"
     )
+    if pairs < ENOUGH:
+        return f"{cases[0].upper()}{cases[1:]} (chance alone: half of them)."
+    share = f"{100 * counts.shares[0]:.0f}% of the mask differences follow the initial random draw (chance: 50%)"
+    return f"{share}: {cases}."

@@ -13,12 +13,35 @@ function niceTicks(low, high, wanted) {
 
 function extent(series, keys) {
   let low = Infinity, high = -Infinity;
-  for (const one of series) for (const key of keys) for (const value of one[key] || []) {
-    if (value === null) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
+  const count = (values) => {
+    for (const value of values || []) {
+      if (value === null) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  };
+  for (const one of series) for (const key of keys) {
+    if (key === "seeds") (one.seeds || []).forEach(count);
+    else count(one[key]);
   }
   return [low, high];
+}
+
+// The curves of single seeds: two bytes a number, between the lowest and the highest (page_curves.py).
+function singleSeeds(curve) {
+  const { count, low, high, bytes } = curve.seeds, text = atob(bytes), points = curve.x.length;
+  const at = (index) => (text.charCodeAt(2 * index) + 256 * text.charCodeAt(2 * index + 1)) / 65534;
+  return Array.from({ length: count }, (_, seed) => Array.from({ length: points }, (_, i) => {
+    const share = at(seed * points + i);
+    return low * (1 - share) + high * share;
+  }));
+}
+
+// A box that adds the curves of single seeds to those of all, and says so where they are too many to draw.
+function seedsBox(onChange, runs) {
+  const box = make("input", { type: "checkbox", onchange: () => onChange(box.checked) });
+  const many = runs.some((run) => run.seeds > DATA.single);
+  return make("label", {}, box, many ? `single seeds (the first ${DATA.single} of a run)` : "single seeds");
 }
 
 // options: series [{name, colour, dash, x, y, low, high, seeds}], height, label, xLabel, now, onPick, endLabels, floor
@@ -27,9 +50,9 @@ function lineChart(host, options) {
   const series = options.series.filter((one) => one.x.length);
   const width = Math.max(120, host.clientWidth), height = options.height;
   const [xLow, xTop] = extent(series, ["x"]);
-  let [low, high] = extent(series, ["y", "low", "high"]);
+  let [low, high] = extent(series, ["y", "low", "high", "seeds"]);
   if (!Number.isFinite(low)) {
-    host.append(make("p", { class: "caption", text: "Nothing is left to draw." }));
+    host.append(make("p", { class: "caption", text: "No curve is shown: none has this metric, or all are hidden." }));
     return null;
   }
   if (options.floor !== undefined) { low = Math.min(low, options.floor); high = Math.max(high, options.ceiling ?? high); }
@@ -38,7 +61,7 @@ function lineChart(host, options) {
   if (options.floor === undefined || low < options.floor) low -= margin;
   high += margin;
   const xHigh = xTop > xLow ? xTop : xLow + 1;
-  const room = options.endLabels && width > 560 ? 18 + 7.3 * Math.max(...series.map((one) => Math.min(22, one.name.length))) : 12;
+  const room = options.endLabels && width > 560 ? 30 + 7.3 * Math.max(...series.map((one) => Math.min(22, one.name.length))) : 12;
   const ticks = niceTicks(low, high, height / (height < 150 ? 32 : 48));
   const left = 12 + 6.2 * Math.max(...ticks.map((tick) => tickText(tick).length));
   const box = { left, right: width - room, top: 8, bottom: height - (options.xLabel ? 36 : 20) };
@@ -103,7 +126,7 @@ function drawBand(svg, one, px, py) {
 function drawLine(svg, one, px, py) {
   for (const seed of one.seeds || []) {
     for (const piece of pieces(one.x, seed)) {
-      svg.append(draw("path", { d: trace(piece, px, py), fill: "none", stroke: one.colour, "stroke-width": 1, "stroke-opacity": 0.45 }));
+      svg.append(draw("path", { class: "seed", d: trace(piece, px, py), fill: "none", stroke: one.colour, "stroke-width": 1, "stroke-opacity": 0.45 }));
     }
   }
   for (const piece of pieces(one.x, one.y)) {
@@ -131,7 +154,9 @@ function drawEndLabels(svg, series, box, py) {
   for (let i = labels.length - 1; i >= 0; i--) { labels[i].y = Math.min(labels[i].y, limit); limit = labels[i].y - gap; }
   for (const { one, y } of labels) {
     const name = one.name.length > 22 ? one.name.slice(0, 21) + "…" : one.name;
-    svg.append(draw("text", { class: "end line", "data-line": one.key || one.name, x: box.right + 8, y: y + 4, text: name, style: { fill: one.colour } }));
+    svg.append(draw("g", { class: "line", "data-line": one.key || one.name },
+      draw("line", { x1: box.right + 6, x2: box.right + 16, y1: y, y2: y, stroke: one.colour, "stroke-width": 3 }),
+      draw("text", { class: "end", x: box.right + 20, y: y + 4, text: name })));
   }
 }
 

@@ -74,6 +74,9 @@ function duration(seconds) {
   if (seconds < 5400) return (seconds / 60).toFixed(0) + " min";
   return (seconds / 3600).toFixed(1) + " h";
 }
+// A run as the page calls it; its task only where there are several.
+const ONE_TASK = new Set(DATA.runs.map((run) => run.task)).size < 2;
+function runName(run) { return ONE_TASK ? run.label : `${run.label} on ${run.task}`; }
 function plural(count, word) { return count + " " + word + (count === 1 ? "" : "s"); }
 
 // Figures redraw when their width or the theme changes.

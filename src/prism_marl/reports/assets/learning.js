@@ -9,18 +9,16 @@ function learningSection(section) {
   const hosts = tasks.map(() => make("div", { class: "chart" }));
   const panels = tasks.map((task, index) => make("div", { class: "panel" }, make("h3", { text: task }), hosts[index]));
   const legend = make("div", { class: "legend", role: "group", "aria-label": "Show or hide a method" });
-  const seedBox = make("input", { type: "checkbox" });
-  seedBox.addEventListener("change", () => { state.seeds = seedBox.checked; redraw(); });
+  const seeds = seedsBox((checked) => { state.seeds = checked; redraw(); }, runs);
   const choices = make("div", { class: "segments", role: "group", "aria-label": "Metric" });
 
   const redraw = () => {
     hosts.forEach((host, index) => lineChart(host, {
       series: runs.filter((run) => run.task === tasks[index] && !state.hidden.has(state.key(run)) && run.curves[state.metric])
-        .map((run) => ({ name: run.label, key: state.key(run), colour: shade(run.colour), dash: run.dash, ...run.curves[state.metric], seeds: state.seeds ? run.curves[state.metric].seeds : null })),
+        .map((run) => ({ name: run.label, key: state.key(run), colour: shade(run.colour), dash: run.dash, ...run.curves[state.metric], seeds: state.seeds ? singleSeeds(run.curves[state.metric]) : null })),
       height: tasks.length === 1 ? 380 : 230, xLabel: "environment steps", endLabels: tasks.length === 1 && runs.length <= 16,
-      label: `${state.metric} over training on ${tasks[index]}; arrow keys read values`,
+      label: `${state.metric} over training on ${tasks[index]}; arrow keys read the values`,
     }));
-    seedBox.disabled = state.metric !== "return";
     for (const button of choices.children) button.setAttribute("aria-pressed", button.textContent === state.metric);
     drawLegend(legend, runs, state, redraw, (key) => stress(section, key));
   };
@@ -28,9 +26,9 @@ function learningSection(section) {
     choices.append(make("button", { type: "button", text: metric, onclick: () => { state.metric = metric; redraw(); } }));
   }
   section.append(heading("Learning", { "": "learning" }),
-    make("div", { class: "bar" }, metrics.length > 1 ? choices : null, make("label", {}, seedBox, "single seeds")), legend,
+    make("div", { class: "bar" }, metrics.length > 1 ? choices : null, seeds), legend,
     make("div", { class: "multiples" + (tasks.length === 1 ? " one" : "") }, ...panels),
-    caption("How well and how fast.", "Line: interquartile mean over seeds of the greedy evaluation; band: 95% bootstrap interval. Look for bands that separate and stay apart; where they overlap, the seeds do not tell the methods apart. Point at a line to read it, at a name to stress it; click a name to hide it."));
+    caption("How well and how fast does each method learn?", "Each point is a greedy evaluation. The line is the interquartile mean over seeds (the mean of the middle half), the band its 95% bootstrap interval. Point at a curve, or focus it and press the arrow keys, to read values." + (runs.length > 1 ? " Where the bands of two methods overlap, these seeds do not show which one is better. Click a name to hide its curve." : "")));
   figure(hosts[0], redraw);
   return true;
 }

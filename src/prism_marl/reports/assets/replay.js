@@ -1,6 +1,6 @@
 // Recorded episodes, drawn from scenes: discs, squares, crosses, circles and bars on a board.
 
-const SIGNS = "green: what they are after; ring: acts on something"; // of scenes that have no legend
+const SIGNS = "green: targets; ring: acts on something"; // of scenes that have no legend
 
 function replaySection(section, run) {
   if (!run.replays.length) return false;
@@ -41,7 +41,7 @@ function episode(replay, picker) {
     make("div", { class: "bar" }, controls.button,
       make("button", { type: "button", text: "−1", "aria-label": "One step back", onclick: () => controls.step(-1) }),
       make("button", { type: "button", text: "+1", "aria-label": "One step on", onclick: () => controls.step(1) }), controls.slider),
-    facts, caption("What the policy does.", `A greedy episode of the trained team, every agent in its colour (${replay.legend || SIGNS}). Look for agents that split the work rather than walk as one.`));
+    facts, caption("What does the trained team do?", `A recorded episode in which every agent takes its best action. Every agent has its own colour (${replay.legend || SIGNS}). Watch whether the agents divide the work or all do the same.`));
   figure(host, () => controls.refresh(current));
   return make("div", { class: replay.grid ? "split" : "split large" }, host, side);
 }

@@ -1,4 +1,4 @@
-// Sections about one run: its sizes, its training signals, its record.
+// Sections about one run: its sizes and its record.
 
 function footprintSection(section, run) {
   const rows = [...run.footprint].sort((a, b) => a.parameters - b.parameters);
@@ -42,27 +42,11 @@ function sizeRow(row, largest, mine) {
   ];
 }
 
-function trainingSection(section, run) {
-  const names = Object.keys(run.training);
-  if (!names.length) return false;
-  const grid = make("div", { class: "multiples small" });
-  section.append(heading("Training signals", { "": "training:" + DATA.runs.indexOf(run) }), grid,
-    caption("Is the optimiser healthy.", "Median over seeds, band from the lowest to the highest seed. Look for a temporal-difference loss that settles, an orthogonality term near zero (the shared singular vectors stay orthonormal) and gradients without spikes."));
-  for (const name of names) {
-    const host = make("div", { class: "chart" });
-    grid.append(make("div", { class: "panel" }, make("h3", { text: name.replaceAll("_", " ") }), host));
-    figure(host, () => lineChart(host, {
-      series: [{ name, colour: shade(run.colour), thin: true, ...run.training[name] }], height: 128, label: `${name} over training; arrow keys read values`,
-    }));
-  }
-  return true;
-}
-
 function recordSection(section, run) {
   const table = (rows) => make("div", { class: "settings" }, ...rows.map(([name, value]) => make("div", {}, make("span", { text: name }), make("span", { text: value }))));
   const block = (title, rows) => (rows.length ? make("details", { class: "panel" }, make("summary", { text: `${title} (${rows.length})` }), table(rows)) : null);
   section.append(heading("Record"), make("p", { class: "caption" }, "Run folder ", make("b", { text: run.name })),
     ...[block("Configuration", run.config), block("Machine and versions", run.machine)].filter(Boolean),
-    caption("What was run.", "Every setting and version that the run folder keeps; the same configuration and seed start the same run."));
+    caption("How was this run made?", "These are all settings and versions that the run folder keeps. The same settings and the same seed give the same run again."));
   return true;
 }

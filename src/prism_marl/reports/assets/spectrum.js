@@ -36,16 +36,16 @@ function spectrumSection(section, run) {
   });
   const seeds = make("select", { "aria-label": "Seed" }, ...Array.from({ length: spectra.seeds }, (_, i) => make("option", { value: i, text: "seed " + i })));
   seeds.addEventListener("change", () => { state.seed = Number(seeds.value); controls.refresh(); });
-  const measures = make("select", { "aria-label": "What the squares show" }, make("option", { value: "masks", text: "squares: masks that differ" }), make("option", { value: "values", text: "squares: L1 distance of masked values" }));
+  const measures = make("select", { "aria-label": "What the squares show" }, make("option", { value: "masks", text: "squares: share of masks that differ" }), make("option", { value: "values", text: "squares: distance of singular values" }));
   measures.addEventListener("change", () => { state.measure = measures.value; paintKey(key, state); controls.refresh(); });
   const key = make("div", { class: "bar" });
   section.append(heading("Spectrum explorer", Object.fromEntries(layers.map((layer) => [layer.name, `spectrum:${DATA.runs.indexOf(run)}:${layer.name}`]))),
     make("div", { class: "bar sticky" }, controls.button, controls.slider, readout, spectra.seeds > 1 ? seeds : null, measures),
     ...(spectra.start ? [make("p", { class: "start", text: spectra.start })] : []),
     make("div", { class: "panel" }, key, make("div", { class: "layers" }, ...views.map((view) => view.node))),
-    caption("Who uses which direction.", "Each row is an agent (or a role, where roles carry the masks), each column a singular direction of the layer, coloured by its singular value and empty where it is switched off. Left of the gap all agree by design; look right of it for columns that one row keeps and another drops. The square compares each pair of rows: the percentage of own directions on which their masks differ, or the L1 distance of their masked singular values. Arrow keys read a heat map that has the focus."),
-    make("div", { class: "panel", style: { marginTop: "18px" } }, make("h3", { text: `Mean distance between the masks of two ${spectra.word}s` }), keys, chartHost),
-    caption("Masks over training.", "Mean over pairs and over all seeds, one line per layer; the band spans the seeds. A line that leaves zero marks the moment a layer stops being shared by everyone, not why: the sentence above the heat maps says how far the masks only follow the order in which their thresholds started. Click anywhere to move the explorer there."));
+    caption("Which agent uses which direction?", "Each row is an agent (or a role, where all agents of a role have the same mask), each column a singular direction of the layer. The colour is the size of the singular value; an empty cell is a direction that is switched off for this row. Directions left of the gap are common: they are on for everyone. Right of the gap, look for columns that one row keeps and another drops. The small square compares every two rows: the percentage of own directions on which their masks differ, or the L1 distance between their masked singular values. Point at a cell, or focus a heat map and press the arrow keys, to read values."),
+    make("div", { class: "panel", style: { marginTop: "18px" } }, make("h3", { text: `Share of own directions on which the masks of two ${spectra.word}s differ` }), keys, chartHost),
+    caption("How do the masks change during training?", `One line per layer: the share of own directions on which two ${spectra.word}s differ, as a mean over all pairs and all seeds; the band reaches from the lowest seed to the highest. While a line is at zero, everyone uses the whole layer alike. A line above zero does not say why the masks differ: the sentence above the heat maps says how many differences only follow the random start. Click the chart to show the heat maps of that step.`));
   figure(chartHost, () => {
     paintKey(key, state);
     keys.replaceChildren(...layers.map((layer, index) => make("span", {}, lineSample(agentColour(index + 4), index), layer.name)));
@@ -61,8 +61,8 @@ function spectrumSection(section, run) {
 
 function paintKey(key, state) {
   key.replaceChildren(
-    make("span", { class: "ramp" }, make("i", { class: "off" }), "off", rampBar(SIZE_RAMP), "small to large singular value"),
-    make("span", { class: "ramp push" }, state.measure === "masks" ? "masks equal" : "values equal", rampBar(APART_RAMP), state.measure === "masks" ? "all different" : "largest distance of the layer"));
+    make("span", { class: "ramp" }, make("i", { class: "off" }), "off", rampBar(SIZE_RAMP), "singular value, small to large"),
+    make("span", { class: "ramp push" }, state.measure === "masks" ? "masks are equal" : "values are equal", rampBar(APART_RAMP), state.measure === "masks" ? "all own directions differ" : "largest distance in this layer"));
 }
 
 function layerView(layer, state) {
@@ -70,7 +70,7 @@ function layerView(layer, state) {
   const own = layer.rank - layer.common;
   const title = make("span"), count = make("span");
   const node = make("div", { class: "layer" },
-    make("div", {}, make("h3", { text: layer.name }, make("span", { text: `${layer.rank} directions: ${layer.common} common, ${own} of each ${layer.word}'s own` })), heat),
+    make("div", {}, make("h3", { text: layer.name }, make("span", { text: `${layer.rank} directions: ${layer.common} common to all, ${own} own ones of each ${layer.word}` })), heat),
     make("div", { class: "pair" }, make("h3", {}, title, count), pair));
   const at = (agent, direction, frame = state.frame) => layer.cells[((frame * layer.seeds + state.seed) * layer.agents + agent) * layer.rank + direction];
   const measure = () => pairMeasure(layer, at, state.measure);
