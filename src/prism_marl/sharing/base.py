@@ -268,12 +268,12 @@ class Sharing(abc.ABC):
 
 
 def role_layers(network: Any) -> dict[str, RoleLinear]:
-    """All sharing layers of a network by the names of their fields, in field order."""
+    """All sharing layers of a network by their places in it: names of fields, keys of dicts, indices of lists."""
     found: dict[str, RoleLinear] = {}
     leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=lambda node: isinstance(node, RoleLinear))
     for path, leaf in leaves:
         if isinstance(leaf, RoleLinear):
-            found[".".join(part.name for part in path if hasattr(part, "name"))] = leaf
+            found[jax.tree_util.keystr(path, simple=True, separator=".")] = leaf
     return found
 
 
