@@ -1,4 +1,4 @@
-"""Prism in a Flax network (linen), trained by optax: the parameters hold the layers themselves.
+"""Prism in a Flax network (linen), trained by optax: every array of a layer is a parameter of its module.
 
 The game is that of examples/torch_network.py: all agents see the same signal, agent i must answer (signal + i) modulo
 four, and the team is told only how many answers were right. Agents can differ only by their masks.
@@ -29,7 +29,15 @@ class PrismLinear(nn.Module):
                 x.shape[-1], self.features, identities=self.identities, key=key, kind="hidden", depth=self.depth
             )
 
-        return self.param("layer", build)(x, identity)
+        # Flax asks for one array at a time: at the start those of a new layer, later only their shapes are needed.
+        layer = build(self.make_rng("params")) if self.is_initializing() else jax.eval_shape(build, jax.random.key(0))
+        leaves, structure = jax.tree_util.tree_flatten_with_path(layer)
+        arrays = [
+            self.param(jax.tree_util.keystr(path, simple=True), lambda _, leaf=leaf: leaf) for path, leaf in leaves
+        ]
+        layer = structure.unflatten(arrays)
+        self.sow("layers", "layer", layer)  # for the regularisers
+        return layer(x, identity)
 
 
 class QNetwork(nn.Module):
@@ -63,9 +71,9 @@ def main(steps: int = 1_000, seed: int = 0) -> tuple[float, float]:
         key_signal, key_answer = jax.random.split(key)
         signal = jax.random.randint(key_signal, (BATCH,), 0, AGENTS)
         answer = jax.random.randint(key_answer, (BATCH, AGENTS), 0, AGENTS)
-        values = network.apply(params, observe(signal))
+        values, made = network.apply(params, observe(signal), mutable=["layers"])
         value = jnp.take_along_axis(values, answer[..., None], axis=2)[..., 0].mean(axis=1)  # of the team, as in VDN
-        terms = network_regularisers(params)
+        terms = network_regularisers(made["layers"])
         return jnp.mean((value - right(signal, answer)) ** 2) + sharing.ortho * terms["orthogonality"]
 
     @jax.jit
@@ -78,9 +86,10 @@ def main(steps: int = 1_000, seed: int = 0) -> tuple[float, float]:
         return jax.lax.scan(step, (params, optimiser.init(params)), keys)[0][0]
 
     def score(params) -> float:
-        return float(right(signals, network.apply(params, observe(signals)).argmax(axis=-1)).mean())
+        values, _ = network.apply(params, observe(signals), mutable=["layers"])
+        return float(right(signals, values.argmax(axis=-1)).mean())
 
-    params = network.init(jax.random.key(seed), observe(signals))
+    params = {"params": network.init(jax.random.key(seed), observe(signals))["params"]}
     before, after = score(params), score(train(params, jax.random.split(jax.random.key(seed + 1), steps)))
     print(f"return before {before:.2f}, after {after:.2f}; one function for all cannot get above {1 / AGENTS:.2f}")
     return before, after

@@ -1,14 +1,12 @@
 """Prism in PyTorch: the layer and the regularisers of ``prism_marl.sharing``, equal in values and gradients.
 
-    from prism_marl.torch import Prism, PrismLoss
+from prism_marl.torch import Prism, PrismLoss
 
-    prism = Prism(common=0.5)
-    layer = prism.linear(16, 32, identities=4)   # a torch.nn.Module
-    y = layer(x)                                 # x [batch, agent, 16]: index i of the agent axis is identity i
-    add_regularisers = PrismLoss(prism)
-    loss, terms = add_regularisers(task_loss, network)
-
-Nothing here needs JAX. What the settings and the letters mean: docs/sharing.md and docs/design.md.
+prism = Prism(common=0.5)
+layer = prism.linear(16, 32, identities=4)   # a torch.nn.Module
+y = layer(x)                                 # x [batch, agent, 16]: index i of the agent axis is identity i
+add_regularisers = PrismLoss(prism)
+loss, terms = add_regularisers(task_loss, network)
 """
 
 from collections.abc import Iterable
@@ -26,16 +24,17 @@ from prism_marl.runs.saved_layers import ARRAYS, saved_layers
 try:
     import torch
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "prism_marl.torch needs PyTorch: pip install 'prism-marl[torch]', or from a clone pip install -e '.[torch]'"
-    ) from (None if error.name == "torch" else error)
+    if error.name != "torch":
+        raise
+    remedy = "pip install 'prism-marl[torch]', or from a clone pip install -e '.[torch]'"
+    raise ModuleNotFoundError(f"prism_marl.torch needs PyTorch: {remedy}", name="torch") from None
 
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
 class Prism:
-    """The settings of ``prism_marl.sharing.Prism``: same names, defaults and meanings."""
+    """The settings of ``prism_marl.sharing.Prism``: same names, defaults and meanings (letters: docs/design.md)."""
 
     common: float = 0.5  # share of singular values that every identity uses unmasked
     ortho: float = 0.01  # weight of the orthogonality term
@@ -70,8 +69,7 @@ class Prism:
                 raise UserError(f"{name}: {getattr(self, name)} is outside [{least}, {most}]")
         if self.reset_interval:
             raise UserError(
-                f"reset_interval: {self.reset_interval} needs a trainer that counts environment steps; leave it 0 and "
-                "call revive() of each layer at that interval"
+                "reset_interval: nothing here counts environment steps; leave it 0 and call revive() yourself"
             )
 
     @classmethod
@@ -101,20 +99,18 @@ class Prism:
         """A layer that starts as ``nn.Linear`` would; ``depth`` counts the layers of a network from 0. A recurrent core
         stays a plain ``nn.GRU``: Prism does not mask it."""
         bound = fan_in**-0.5
-        sizes = (fan_out, fan_in), (fan_out,)
-        weight, bias = (torch.empty(size).uniform_(-bound, bound, generator=generator) for size in sizes)
-        U, s, V = _svd(weight)
+        start = torch.empty(fan_out, fan_in + 1).uniform_(-bound, bound, generator=generator)
+        U, s, V = _svd(start[:, :-1])
         if self.init == "svd_of_orthogonal":
             s = torch.full_like(s, s.square().mean().sqrt().item())
         elif self.init == "random_orthonormal":
             U, V = (_svd(torch.randn(size, len(s), generator=generator))[0] for size in (fan_out, fan_in))
-        order = torch.arange(len(s))
+        order = torch.randperm(len(s), generator=generator) if self.common_part == "random" else torch.arange(len(s))
         if self.common_part == "trailing":  # the common block always comes first: put the small ones there
             order = order.flip(0)
-        elif self.common_part == "random":
-            order = torch.randperm(len(s), generator=generator)
         threshold = self.thresholds(identities, self.masked(len(s)), generator)
-        return SpectralLinear(self, (U[:, order], s[order], V[:, order], bias, threshold), self.layer_base**depth)
+        parts = (U[:, order], s[order], V[:, order], start[:, -1].clone(), threshold)
+        return SpectralLinear(self, parts, self.layer_base**depth)
 
 
 class SpectralLinear(nn.Module):
@@ -164,8 +160,7 @@ class SpectralLinear(nn.Module):
 
     def diversity(self) -> tuple[Tensor, int]:
         """Sum over ordered pairs (p, q) of |s * (on_p - on_q)|, weighted, and the number of entries of one mask."""
-        separate = self._parts(self.settings.div_detach_s)[1]
-        on = self.on()
+        separate, on = self._parts(self.settings.div_detach_s)[1], self.on()
         order = self._headroom(separate) if self.settings.ties == "apart" else on
         columns = order.detach().T.contiguous()
         ranked = columns.sort(dim=1).values
@@ -198,8 +193,8 @@ class SpectralLinear(nn.Module):
             kept = factor[:, ~columns]
             factor[:, columns] = torch.linalg.qr(torch.cat([kept, new], dim=1)).Q[:, kept.shape[1] :]
         self.s[columns] = torch.quantile(separate.abs(), 0.5)
-        fresh = self.settings.thresholds(self.identities, self.masked, generator).to(self.threshold)
-        self.threshold[:, chosen] = fresh[:, chosen]
+        fresh = self.settings.thresholds(self.identities, self.masked, generator)
+        self.threshold[:, chosen] = fresh.to(self.threshold)[:, chosen]
 
     def _parts(self, constant: bool = False) -> tuple[Tensor, Tensor]:
         """The common and the separate singular values, before masks; ``constant`` keeps gradients from them."""
@@ -216,48 +211,45 @@ class SpectralLinear(nn.Module):
     def _check(self, x: Tensor, identity: Tensor | None) -> None:
         if x.ndim < 2 or x.shape[-1] != len(self.V):
             raise UserError(f"x: has the shape {list(x.shape)}; this layer reads [..., agent, {len(self.V)}]")
-        count = self.identities
-        if identity is None and count not in (1, x.shape[-2]):
-            raise UserError(f"identity: {x.shape[-2]} agents at {count} identities; pass who stands at each place")
+        if identity is None and self.identities not in (1, x.shape[-2]):
+            raise UserError(
+                f"identity: {x.shape[-2]} agents at {self.identities} identities; pass who stands at each place"
+            )
         if identity is None or identity.numel() == 0 or torch.compiler.is_compiling():
             return
         if identity.dtype not in (torch.int64, torch.int32):
             raise UserError(f"identity: a tensor of {identity.dtype} does not number identities; pass int64")
-        if identity.device.type == "cpu" and not 0 <= identity.min() <= identity.max() < count:
-            raise UserError(f"identity: {identity.min()} to {identity.max()} is not within 0 to {count - 1}")
+        if identity.device.type == "cpu" and not 0 <= identity.min() <= identity.max() < self.identities:
+            raise UserError(f"identity: {identity.min()} to {identity.max()} is not within 0 to {self.identities - 1}")
 
 
 class PrismLoss(nn.Module):
-    """Adds Prism's regularisers to a task loss. Its buffers are the memory behind the adaptive coefficient."""
+    """Adds Prism's regularisers to a task loss. Its buffer is the memory behind the adaptive coefficient."""
 
     def __init__(self, settings: Prism):
         super().__init__()
         self.settings = settings
-        self.register_buffer("recent", torch.zeros(2, settings.window))  # task losses, diversity terms
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("recent", torch.zeros(3, settings.window))  # task losses, diversity terms, 1 where filled
 
     def forward(self, task: Tensor, network: nn.Module, size: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss, and the unweighted terms by name. ``size`` is what the adaptive weight goes by where the task loss
-        says nothing about its size, as a policy's surrogate."""
+        """The loss, and the unweighted terms by name. The adaptive weight goes by ``size``, or by the task loss."""
         terms = network_regularisers(network)
-        loss, told = task, dict(terms)
-        for name, weight in (("orthogonality", self.settings.ortho), ("frobenius", self.settings.frob_decay)):
-            if name in terms:
-                loss = loss + weight * terms[name]
+        weights: dict[str, Any] = {"orthogonality": self.settings.ortho, "frobenius": self.settings.frob_decay}
+        told = dict(terms)
         if "diversity" in terms:
-            told["diversity_coefficient"] = self._coefficient(task if size is None else size, terms["diversity"])
-            loss = loss + told["diversity_coefficient"] * terms["diversity"]
-        return loss, told
+            weights["diversity"] = self._coefficient(task if size is None else size, terms["diversity"])
+            told["diversity_coefficient"] = weights["diversity"]
+        return task + sum(weights[name] * term for name, term in terms.items()), told
 
     @torch.no_grad()
     def _coefficient(self, task: Tensor, diversity: Tensor) -> Tensor:
         """|beta * mean(task) / mean(diversity)|, or beta while the diversity term is exactly zero."""
-        self.recent = torch.cat([self.recent[:, 1:], torch.stack([task, diversity])[:, None]], dim=1)
-        self.count = self.count + 1
-        mean, spread = self.recent.sum(dim=1) / torch.clamp(self.count, max=self.settings.window)
+        latest = torch.stack([task, diversity, torch.ones_like(task)]).to(self.recent)
+        self.recent = torch.cat([self.recent[:, 1:], latest[:, None]], dim=1)
+        total = self.recent.sum(dim=1)
+        mean, spread, _ = total / total[2]
         beta = torch.full_like(mean, self.settings.diversity)
-        raw = (spread == 0) | (self.settings.div_mode == "fixed")
-        return torch.where(raw, beta, (beta * mean / spread).abs())
+        return torch.where((spread == 0) | (self.settings.div_mode == "fixed"), beta, (beta * mean / spread).abs())
 
 
 def network_regularisers(network: nn.Module) -> dict[str, Tensor]:
