@@ -23,7 +23,7 @@ SINGLE = {**os.environ, "JAX_ENABLE_X64": "0"}  # runs are in single precision
 
 
 def train(folder: Path, *words: str) -> Path:
-    sizes = "--width 8 --steps 600 --eval-every 600 --seeds 2".split()
+    sizes = ["--width", "8", "--steps", "600", "--eval-every", "600", "--seeds", "2"]
     command = [sys.executable, "-m", "prism_marl.cli", "train", *words, *sizes, "--out", str(folder)]
     subprocess.run(command, env=SINGLE, check=True, capture_output=True, timeout=300)
     return folder
