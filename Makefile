@@ -39,11 +39,12 @@ $(TORCH_READY): requirements.lock pyproject.toml tests_frameworks/requirements.t
 	$(call new_environment,$(TORCH_VENV))
 	$(TORCH_VENV)/bin/python -m pip freeze --exclude-editable > $(TORCH_VENV)/locked.txt
 	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_FLAGS) \
-	  -c $(TORCH_VENV)/locked.txt -r tests_frameworks/requirements.txt || \
-	  { echo "make torch could not install PyTorch, Flax and Haiku: it needs a network and 3 GB of disk; run it again there" >&2; exit 1; }
+	  -c $(TORCH_VENV)/locked.txt -r tests_frameworks/requirements.txt
 	touch $(TORCH_READY)
 
-torch: $(TORCH_READY)
+torch:
+	@$(MAKE) --no-print-directory $(TORCH_READY) || { echo "make torch: $(TORCH_VENV) could not be made (the reason is above);" \
+	  "it needs a network for PyTorch, Flax and Haiku, and 3 GB of disk" >&2; exit 1; }
 	$(TORCH_VENV)/bin/basedpyright --project tests_frameworks --pythonpath $(TORCH_VENV)/bin/python
 	$(TORCH_VENV)/bin/pytest tests_frameworks
 
