@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from prism_marl.sharing import Prism, role_layers
-from prism_marl.torch import SpectralLinear
 
 IDENTITIES = 3
 PARAMETERS = ("U", "s", "V", "bias", "threshold")
@@ -34,7 +33,7 @@ def layer_of(settings: Prism, fan_in: int = 6, fan_out: int = 8, identities: int
     )
 
 
-def gradients(layer: SpectralLinear, value: torch.Tensor) -> dict[str, np.ndarray]:
+def gradients(layer: torch.nn.Module, value: torch.Tensor) -> dict[str, np.ndarray]:
     """Of a value with respect to every parameter; zeros where it does not depend on one."""
     parameters = dict(layer.named_parameters())
     if not value.requires_grad:
