@@ -33,7 +33,8 @@ class PrismLinear(nn.Module):
         layer = build(self.make_rng("params")) if self.is_initializing() else jax.eval_shape(build, jax.random.key(0))
         leaves, structure = jax.tree_util.tree_flatten_with_path(layer)
         arrays = [
-            self.param(jax.tree_util.keystr(path, simple=True), lambda _, leaf=leaf: leaf) for path, leaf in leaves
+            self.param(jax.tree_util.keystr(path, simple=True, separator="_"), lambda _, leaf=leaf: leaf)
+            for path, leaf in leaves
         ]
         layer = structure.unflatten(arrays)
         self.sow("layers", "layer", layer)  # for the regularisers

@@ -33,7 +33,12 @@ class PrismLinear(hk.Module):
         layer = build(hk.next_rng_key()) if hk.running_init() else jax.eval_shape(build, jax.random.key(0))
         leaves, structure = jax.tree_util.tree_flatten_with_path(layer)
         arrays = [
-            hk.get_parameter(jax.tree_util.keystr(path, simple=True), leaf.shape, leaf.dtype, init=lambda *_, x=leaf: x)
+            hk.get_parameter(
+                jax.tree_util.keystr(path, simple=True, separator="_"),
+                leaf.shape,
+                leaf.dtype,
+                init=lambda *_, x=leaf: x,
+            )
             for path, leaf in leaves
         ]
         return structure.unflatten(arrays)

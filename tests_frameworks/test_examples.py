@@ -15,7 +15,7 @@ from flax import nnx, serialization
 from flax.nnx import bridge
 from numpy.testing import assert_allclose
 
-from prism_marl.sharing import Prism, network_regularisers, role_layers
+from prism_marl.sharing import METHODS, Prism, network_regularisers, role_layers
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SINGLE = {**os.environ, "JAX_ENABLE_X64": "0"}  # as users have it
@@ -72,6 +72,34 @@ def test_flax_and_haiku_compute_what_the_layers_mean(examples):
     assert_allclose(again, values, rtol=1e-6)
     for name, value in terms.items():
         assert_allclose(found[name], value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_without_fixed_masks_train_in_flax_and_haiku(examples, name):
+    """Traced, never compiled. docs/frameworks.md names those with fixed masks."""
+    flax_network, haiku_network = examples
+    hk, sharing, x = haiku_network.hk, METHODS[name](), flax_network.observe(jnp.arange(4))
+    flax, haiku = flax_network.QNetwork(sharing), hk.transform(lambda x: haiku_network.forward(x, sharing))
+
+    def of_flax(params):
+        values, made = flax.apply({"params": params}, x, mutable=["layers"])
+        return jnp.sum(values**2) + sum(network_regularisers(made.get("layers", {})).values())
+
+    def of_haiku(params):
+        values, terms = haiku.apply(params, None, x)
+        return jnp.sum(values**2) + sum(terms.values())
+
+    for start, loss in (
+        (lambda: flax.init(jax.random.key(0), x)["params"], of_flax),
+        (lambda: haiku.init(jax.random.key(0), x), of_haiku),
+    ):
+        params = jax.eval_shape(start)
+        if all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(params)):
+            assert jax.tree.structure(jax.eval_shape(jax.grad(loss), params)) == jax.tree.structure(params)
+        else:
+            assert name in ("snp", "adaps", "random_spectrum")
+            with pytest.raises(TypeError, match="grad requires real"):
+                jax.eval_shape(jax.grad(loss), params)
 
 
 def test_parameters_in_flax_can_be_saved_and_wrapped_for_nnx(examples):
