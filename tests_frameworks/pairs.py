@@ -22,10 +22,14 @@ def layer_of(settings: Prism, fan_in: int = 6, fan_out: int = 8, identities: int
     s = np.asarray(layer.s, np.float64)
     if settings.init != "svd_of_orthogonal":  # there all are equal, and all are the largest
         s = s * np.where(np.arange(s.size) % 4 == 3, -1, 1)
-    threshold = noise.uniform(-3, 1.5, layer.threshold.shape) / settings.threshold_rate
+    size = s[s.size - layer.masked :]
+    size = np.abs(size) if settings.spectrum_abs else size
+    factor = np.where(np.indices(layer.threshold.shape).sum(axis=0) % 2, 0.6, 1.3)  # below 1 a direction is on
+    limit = np.clip(factor * noise.uniform(0.9, 1.1, factor.shape) * size / max(size, default=1.0), 0.02, 0.98)
+    threshold = np.log(limit / (1 - limit)) / settings.threshold_rate
     if settings.threshold_init == "shared":
         threshold[:] = threshold[0]
-        threshold[1:2, ::2] += 0.5  # what the task has moved
+        threshold[1:2] += np.where(threshold[1:2] > 0, -3, 3)  # what the task has moved
     return eqx.tree_at(
         lambda layer: [getattr(layer, name) for name in PARAMETERS],
         layer,
