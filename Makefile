@@ -3,16 +3,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TORCH_VENV := .venv-torch
+TORCH_READY := $(TORCH_VENV)/.ready
+TORCH_FLAGS ?=
 
-.PHONY: demo test lint bench learn soak lock clean
+.PHONY: demo test lint torch frameworks bench learn soak lock clean
 
 # The lock holds every package, so pip must not look for others (`--no-deps`): an older pip asked for `name[extra]` takes the
 # newest release it finds instead of the locked one, and refuses it.
-$(READY): requirements.lock pyproject.toml
+define new_environment
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism-marl needs Python 3.11 or newer: set PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+endef
+
+$(READY): requirements.lock pyproject.toml
+	$(call new_environment,$(VENV))
 	touch $(READY)
 
 demo: $(READY)
@@ -25,6 +32,23 @@ lint: $(READY)
 
 test: lint
 	$(BIN)/pytest -n 2
+
+# PyTorch, Flax and Haiku are too heavy for the lock and for `make test`, so they have an environment of their own. What the
+# lock holds stays as it is there. pip reads TORCH_FLAGS, for example an index with builds of PyTorch for CPUs alone.
+$(TORCH_READY): requirements.lock pyproject.toml tests_frameworks/requirements.txt
+	$(call new_environment,$(TORCH_VENV))
+	$(TORCH_VENV)/bin/python -m pip freeze --exclude-editable > $(TORCH_VENV)/locked.txt
+	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_FLAGS) \
+	  -c $(TORCH_VENV)/locked.txt -r tests_frameworks/requirements.txt
+	touch $(TORCH_READY)
+
+torch:
+	@$(MAKE) --no-print-directory $(TORCH_READY) || { echo "make torch: $(TORCH_VENV) could not be made (the reason is above);" \
+	  "it needs a network for PyTorch, Flax and Haiku, and 3 GB of disk" >&2; exit 1; }
+	$(TORCH_VENV)/bin/basedpyright --project tests_frameworks --pythonpath $(TORCH_VENV)/bin/python
+	$(TORCH_VENV)/bin/pytest tests_frameworks
+
+frameworks: torch
 
 bench: $(READY)
 	$(BIN)/python benchmarks/layers.py
@@ -49,4 +73,4 @@ lock:
 	  --extra dev --extra lbforaging --extra mujoco --extra onnx --extra pettingzoo --extra ray --extra tensorboard --extra video pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(TORCH_VENV) .pytest_cache .ruff_cache .hypothesis build dist

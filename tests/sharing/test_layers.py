@@ -163,6 +163,15 @@ def test_networks_hold_arrays_only_and_mark_what_is_private(name, build):
     assert jax.eval_shape(traced, jax.random.key(0)).shape == (2, IDENTITIES, 4)  # traced, never compiled
 
 
+def test_layers_in_lists_and_dicts_all_count():
+    """They are named by their places, so that none hides another: Flax and Haiku keep layers so."""
+    one, other = layer_of("prism"), layer_of("prism", 4, 5)
+    places = {"a.0": one, "a.1": other, "b.c": one}
+    assert role_layers({"a": [one, other], "b": {"c": one}}) == places
+    value = network_regularisers([one, {"b": other}])["orthogonality"]
+    assert_allclose(value, one.regularisers()["orthogonality"] + other.regularisers()["orthogonality"], rtol=1e-6)
+
+
 @every_method
 def test_settings_are_valid_and_describe_themselves(name):
     sharing = SETTINGS[name]

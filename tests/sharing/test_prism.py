@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
 from prism_marl.sharing import FuPSIDSVD, Prism, network_regularisers, spectral
-from prism_marl.sharing.base import Experience, uniform_weight
+from prism_marl.sharing.base import Experience, _centred_rank, uniform_weight
 from prism_marl.sharing.prism import SpectralLinear
 from prism_marl.sharing.resets import fresh_directions
 from prism_marl.sharing.spectral import initial_factors, off_orthonormal
@@ -167,6 +167,16 @@ def test_one_sample_for_all_is_the_sample_of_a_single_identity():
     many = 2.0 * shared.thresholds(KEY, 2, 4000)[0]  # -(5 U[0, 1] + 5), as with samples of their own
     assert -10 <= many.min() < -9.9 and -5.1 < many.max() <= -5
     assert_allclose(many.mean(), -7.5, atol=0.1)
+
+
+@pytest.mark.parametrize("identities", [2, 31, 33, 40])
+def test_order_of_entries_with_ties_is_the_sum_of_signs(identities):
+    """Up to 32 identities are compared in pairs, more are sorted."""
+    value = np.random.default_rng(0).integers(0, 9, (identities, 5)).astype(np.float32)
+    value[:, 0] = 1.0
+    expected = np.sign(value[:, None] - value[None]).sum(axis=1)
+    assert_array_equal(_centred_rank(jnp.asarray(value)), expected)
+    assert_array_equal(expected[:, 0], 0)
 
 
 def test_moving_apart_waits_for_the_task_where_all_start_with_one_sample():

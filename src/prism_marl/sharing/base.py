@@ -162,12 +162,17 @@ def pairwise_difference(
 
 
 def _centred_rank(value: Float[Array, "m *f"]) -> Float[Array, "m *f"]:
-    """For each entry: in how many other rows it is smaller, minus in how many it is larger."""
+    """For each entry: in how many other rows it is larger, minus in how many it is smaller. Equal entries count 0."""
     if value.shape[0] <= 32:  # one small fused kernel; above this, sorting is faster
         return jnp.sum(jnp.sign(value[:, None] - value[None, :]), axis=1)
     rows = value.reshape(value.shape[0], -1)
-    order = jnp.argsort(rows, axis=0)
-    ranks = jnp.broadcast_to(2 * jnp.arange(rows.shape[0])[:, None] - (rows.shape[0] - 1), rows.shape)
+    order, last = jnp.argsort(rows, axis=0), rows.shape[0] - 1
+    ordered = jnp.take_along_axis(rows, order, axis=0)
+    rises = jnp.concatenate([jnp.ones_like(rows[:1], bool), ordered[1:] > ordered[:-1]])
+    index = jnp.broadcast_to(jnp.arange(last + 1)[:, None], rows.shape)
+    begin = jax.lax.cummax(jnp.where(rises, index, 0))  # of the run of equal entries
+    end = jax.lax.cummin(jnp.where(jnp.roll(rises, -1, axis=0), index, last), reverse=True)
+    ranks = begin + end - last
     ranked = jnp.put_along_axis(jnp.zeros_like(rows), order, ranks.astype(rows.dtype), axis=0, inplace=False)
     return ranked.reshape(value.shape)
 
@@ -268,12 +273,12 @@ class Sharing(abc.ABC):
 
 
 def role_layers(network: Any) -> dict[str, RoleLinear]:
-    """All sharing layers of a network by the names of their fields, in field order."""
+    """All sharing layers of a network by their places in it: names of fields, keys of dicts, indices of lists."""
     found: dict[str, RoleLinear] = {}
     leaves = jax.tree_util.tree_leaves_with_path(network, is_leaf=lambda node: isinstance(node, RoleLinear))
     for path, leaf in leaves:
         if isinstance(leaf, RoleLinear):
-            found[".".join(part.name for part in path if hasattr(part, "name"))] = leaf
+            found[jax.tree_util.keystr(path, simple=True, separator=".")] = leaf
     return found
 
 
