@@ -2,38 +2,28 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import prism_marl as pm
+from pages import ROOT, commands, run_command, steps
 from prism_marl import cli
 from prism_marl.errors import UserError
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
-SMALL = "--width 8 --learner.embed 4 --learner.hypernet 4 --learner.batch 4 --learner.buffer 64 --envs 4"
-
-
-def commands() -> list[list[str]]:
-    """Indented lines that begin with a program."""
-    lines = re.findall(r"^    ((?:prism-marl|python) .+)$", PAGE, re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
+PAGE = ROOT / "docs/deploy.md"
 
 
 def run(words: list[str]) -> None:
-    if words[0] == "python":
-        example = [sys.executable, "-W", "error", str(ROOT / words[1]), *words[2:]]
-        done = subprocess.run(example, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        assert re.fullmatch(r"return \d\.\d+ in \d+ steps\n", done.stdout)
+    if words[0] != "python":
+        run_command(words)
         return
-    smaller = SMALL.split() if words[1] == "train" and "--extend" not in words else []
-    assert cli.main([*words[1:], *smaller]) == 0
+    example = [sys.executable, "-W", "error", str(ROOT / words[1]), *words[2:]]
+    done = subprocess.run(example, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"return \d\.\d+ in \d+ steps\n", done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +32,13 @@ def followed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a reader's folder")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for words in commands():
+        for words in commands(PAGE):
             run(words)
     return folder
 
 
 def test_every_command_of_the_page_works(followed):
-    assert {words[1] for words in commands() if words[0] == "prism-marl"} == {"train", "export", "report"}
+    assert {words[1] for words in commands(PAGE) if words[0] == "prism-marl"} == {"train", "export", "report"}
     for name in ("team.onnx", "team.npz", "files for robots/first.safetensors", "runs/team/policy-seed-0.onnx"):
         told = json.loads((followed / f"{name}.json").read_text())
         assert told["observation"][0]["name"] == "food0.row" and told["actions"][5]["name"] == "load"
@@ -58,7 +48,7 @@ def test_every_command_of_the_page_works(followed):
 
 def test_the_python_of_the_page_works(followed, monkeypatch, capsys):
     monkeypatch.chdir(followed)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (block,) = [step.text for step in steps(PAGE) if step.kind == "code"]
     exec(compile(block, "deploy.md", "exec"), {})  # our own page
     assert "food0.row" in capsys.readouterr().out
 
