@@ -108,7 +108,7 @@ def _kind(hint: Any) -> str:
         return ", ".join(f"`{value}`" for value in get_args(hint))
     if get_origin(hint) in (types.UnionType, typing.Union):
         return " or ".join(_kind(one) for one in get_args(hint))
-    names = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "`None`"}
+    names = {int: "integer", float: "number", bool: "true or false", str: "text", type(None): "`None`"}
     return names.get(hint, f"`{hint}`")
 
 

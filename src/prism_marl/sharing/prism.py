@@ -111,7 +111,7 @@ class Prism(Sharing):
 
 @dataclass(frozen=True)
 class FuPSIDSVD(Sharing):
-    """FuPS+ID with factorised layers and the orthogonality term but no masks: what of Prism is due to SVD alone."""
+    """FuPS+ID with factorised layers and the orthogonality term, but no masks: what the factorisation does alone."""
 
     label: ClassVar[str] = "FuPS+ID w/ SVD"
     unused_norms: ClassVar[bool] = True
