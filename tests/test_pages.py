@@ -17,15 +17,19 @@ from prism_marl.learners import LEARNERS
 from prism_marl.sharing import METHODS
 
 DOCS = ROOT / "docs"
-SIZES = f"{SMALL} --seeds 2 --steps 96 --eval-every 48 --eval-episodes 4"
+SIZES = f"{SMALL} --seeds 1 --steps 96 --eval-every 48 --eval-episodes 4"
+FIELDS = {"learner.embed": 4, "learner.hypernet": 4, "learner.batch": 4, "learner.buffer": 64}
+LONG = 'seeds=2, steps=STEPS, eval_every=STEPS // 12, out="runs/first"'
+SHORT = f'seeds=1, steps=96, eval_every=48, eval_episodes=4, envs=4, width=8, options={FIELDS}, out="runs/prism"'
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    """A folder in which the tutorial and then the notebook were followed, and what was printed."""
+    """A folder in which the tutorial and then the notebook were followed, and what was printed. The notebook's run is
+    one of the tutorial's, so it is there already."""
     folder = tmp_path_factory.mktemp("a reader's folder")
     command = [sys.executable, str(ROOT / "tests/pages.py"), str(folder), SIZES]
-    pages = ["tutorial.md", "first-run.ipynb?STEPS = 6_000->STEPS = 96"]
+    pages = ["tutorial.md", f"first-run.ipynb?{LONG}->{SHORT}"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([*command, *pages], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +49,7 @@ def test_the_tutorial_works_as_printed(reader):
 
 def test_the_notebook_works(reader):
     folder, _ = reader
-    assert (folder / "runs/first/done").exists() and (folder / "first.html").exists()
+    assert (folder / "first.html").stat().st_size > 10_000
     notebook = json.loads((DOCS / "first-run.ipynb").read_text())
     assert notebook["nbformat"] == 4 and not any(cell.get("outputs") for cell in notebook["cells"])
 
@@ -56,7 +60,7 @@ def test_curves_are_read_as_the_page_on_pandas_says(reader, monkeypatch, capsys)
         step.text for step in steps(DOCS / "pandas.md") if "dataframe" not in step.text and "pd." not in step.text
     ]
     exec(compile(block, "pandas.md", "exec"), {})
-    assert "(2, 3) (0, 1)" in capsys.readouterr().out
+    assert "(1, 3) (0,)" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("default")
