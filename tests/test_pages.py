@@ -79,6 +79,17 @@ def test_commands_that_only_show_something_work(name, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["extend-environment.md", "extend-learner.md", "extend-method.md"])
+def test_commands_with_a_file_of_the_examples_are_understood(name):
+    """In processes of their own, because the files register names; that they train is tests/test_examples.py."""
+    found = commands(DOCS / name)
+    assert found
+    for words in found:
+        command = [sys.executable, "-m", "prism_marl.cli", *words[1:], "--options"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0 and "--run.steps" in done.stdout, done.stderr
+
+
 def reference():
     """The program that writes the reference, as a module."""
     spec = importlib.util.spec_from_file_location("reference", DOCS / "tools/reference.py")
