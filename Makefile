@@ -3,9 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SITE := .venv-docs
 
-.PHONY: demo test lint bench learn soak docs lock clean
+.PHONY: demo test lint bench learn soak lock clean
 
 # The lock holds every package, so pip must not look for others (`--no-deps`): an older pip asked for `name[extra]` takes the
 # newest release it finds instead of the locked one, and refuses it.
@@ -18,6 +17,29 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY)
 	$(BIN)/prism-marl demo --out runs/demo
+
+# The documentation as a site in site/, to be opened as a file; a link that leads nowhere is an error. Its tools have an
+# environment of their own.
+SITE := .venv-docs
+.PHONY: docs lock-docs clean-docs
+$(SITE)/.ready: docs/tools/requirements.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r docs/tools/requirements.lock
+	touch $(SITE)/.ready
+
+docs: $(READY) $(SITE)/.ready
+	$(BIN)/python docs/tools/reference.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+lock: lock-docs
+lock-docs:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  docs/tools/requirements.in -o docs/tools/requirements.lock
+
+clean: clean-docs
+clean-docs:
+	rm -rf $(SITE) site
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -44,23 +66,10 @@ soak: $(READY)
 	$(BIN)/python benchmarks/soak_sweep.py --experiments 200
 	$(BIN)/python benchmarks/soak_memory.py
 
-# The site in site/, to be opened as a file; a link that leads nowhere is an error. Its tools have an environment of their own.
-$(SITE)/.ready: docs/tools/requirements.lock
-	$(PYTHON) -m venv $(SITE)
-	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r docs/tools/requirements.lock
-	touch $(SITE)/.ready
-
-docs: $(READY) $(SITE)/.ready
-	$(BIN)/python docs/tools/reference.py build/docs
-	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
-	@echo "open site/index.html"
-
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 	  --extra dev --extra lbforaging --extra mujoco --extra onnx --extra pettingzoo --extra ray --extra tensorboard --extra video pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  docs/tools/requirements.in -o docs/tools/requirements.lock
 
 clean:
-	rm -rf $(VENV) $(SITE) site .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

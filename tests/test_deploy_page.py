@@ -8,17 +8,22 @@ import sys
 import numpy as np
 import pytest
 
+import pages
 import prism_marl as pm
-from pages import ROOT, commands, run_command, steps
 from prism_marl import cli
 from prism_marl.errors import UserError
 
+ROOT = pages.ROOT
 PAGE = ROOT / "docs/deploy.md"
+
+
+def commands() -> list[list[str]]:
+    return pages.commands(PAGE)
 
 
 def run(words: list[str]) -> None:
     if words[0] != "python":
-        run_command(words)
+        pages.run_command(words)
         return
     example = [sys.executable, "-W", "error", str(ROOT / words[1]), *words[2:]]
     done = subprocess.run(example, capture_output=True, text=True, timeout=300, check=False)
@@ -32,13 +37,13 @@ def followed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a reader's folder")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for words in commands(PAGE):
+        for words in commands():
             run(words)
     return folder
 
 
 def test_every_command_of_the_page_works(followed):
-    assert {words[1] for words in commands(PAGE) if words[0] == "prism-marl"} == {"train", "export", "report"}
+    assert {words[1] for words in commands() if words[0] == "prism-marl"} == {"train", "export", "report"}
     for name in ("team.onnx", "team.npz", "files for robots/first.safetensors", "runs/team/policy-seed-0.onnx"):
         told = json.loads((followed / f"{name}.json").read_text())
         assert told["observation"][0]["name"] == "food0.row" and told["actions"][5]["name"] == "load"
@@ -48,7 +53,7 @@ def test_every_command_of_the_page_works(followed):
 
 def test_the_python_of_the_page_works(followed, monkeypatch, capsys):
     monkeypatch.chdir(followed)
-    (block,) = [step.text for step in steps(PAGE) if step.kind == "code"]
+    (block,) = [step.text for step in pages.steps(PAGE) if step.kind == "code"]
     exec(compile(block, "deploy.md", "exec"), {})  # our own page
     assert "food0.row" in capsys.readouterr().out
 
