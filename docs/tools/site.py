@@ -18,6 +18,7 @@ WRITTEN = ROOT / "build/docs"  # by reference.py
 REFERENCE = ("reference/api.md", "reference/settings.md", "reference/commands.md")
 PROJECT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}  # in the repository, in the site
 OUTWARD = re.compile(r"\]\(\.\./([^)#\s]+)")  # a link from a page in docs/ to a file outside of it
+NOTEBOOK = re.compile(r"\]\(([\w-]+)\.ipynb\)")
 LANGUAGES = {".py": "python", ".js": "javascript", ".json": "json", ".toml": "toml", ".sh": "bash"}
 
 
@@ -36,7 +37,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turns links to files of the repository into links to their pages."""
+    """Turns links to files of the repository, and to notebooks, into links to their pages."""
+    own = page.file.src_uri.removesuffix(".md")  # the page of a notebook links to the notebook itself
+    markdown = NOTEBOOK.sub(lambda found: found[0] if found[1] == own else f"]({found[1]}.md)", markdown)
     up = "../" * page.file.src_uri.count("/")
     return OUTWARD.sub(lambda found: f"]({up}{place(found[1])}", markdown)
 
