@@ -60,7 +60,7 @@ _FAMILIES: dict[str, Family] = {
     "groups": Family(
         "groups/<agents>-<groups>",
         ("groups/6-3",),
-        "one step, everybody sees one sign: play the sign plus your group, which nobody is told",
+        "one step, all agents observe one sign: play the sign plus your group, which is hidden",
         make_groups,
         meaning=groups_meaning,
     ),

@@ -105,7 +105,7 @@ class MATD3(Settings):
 class MATD3Learner(MATD3Updates):
     """MATD3 for one task and one sharing method: rounds of updates, one for each collection."""
 
-    steps: int = 0  # environment steps of a whole run (run.steps); 0 where nobody knows
+    steps: int = 0  # environment steps of a whole run (run.steps); 0 = not known
 
     @property
     def collection(self) -> Collection:
