@@ -25,6 +25,29 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	$(BIN)/prism-marl demo --out runs/demo
 
+# The documentation as a site in site/, to be opened as a file; a link that leads nowhere is an error. Its tools have an
+# environment of their own.
+SITE := .venv-docs
+.PHONY: docs lock-docs clean-docs
+$(SITE)/.ready: docs/tools/requirements.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r docs/tools/requirements.lock
+	touch $(SITE)/.ready
+
+docs: $(READY) $(SITE)/.ready
+	$(BIN)/python docs/tools/reference.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+lock: lock-docs
+lock-docs:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  docs/tools/requirements.in -o docs/tools/requirements.lock
+
+clean: clean-docs
+clean-docs:
+	rm -rf $(SITE) site
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

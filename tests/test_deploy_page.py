@@ -2,38 +2,33 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pages
 import prism_marl as pm
 from prism_marl import cli
 from prism_marl.errors import UserError
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
-SMALL = "--width 8 --learner.embed 4 --learner.hypernet 4 --learner.batch 4 --learner.buffer 64 --envs 4"
+ROOT = pages.ROOT
+PAGE = ROOT / "docs/deploy.md"
 
 
 def commands() -> list[list[str]]:
-    """Indented lines that begin with a program."""
-    lines = re.findall(r"^    ((?:prism-marl|python) .+)$", PAGE, re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
+    return pages.commands(PAGE)
 
 
 def run(words: list[str]) -> None:
-    if words[0] == "python":
-        example = [sys.executable, "-W", "error", str(ROOT / words[1]), *words[2:]]
-        done = subprocess.run(example, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        assert re.fullmatch(r"return \d\.\d+ in \d+ steps\n", done.stdout)
+    if words[0] != "python":
+        pages.run_command(words)
         return
-    smaller = SMALL.split() if words[1] == "train" and "--extend" not in words else []
-    assert cli.main([*words[1:], *smaller]) == 0
+    example = [sys.executable, "-W", "error", str(ROOT / words[1]), *words[2:]]
+    done = subprocess.run(example, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"return \d\.\d+ in \d+ steps\n", done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,7 @@ def test_every_command_of_the_page_works(followed):
 
 def test_the_python_of_the_page_works(followed, monkeypatch, capsys):
     monkeypatch.chdir(followed)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (block,) = [step.text for step in pages.steps(PAGE) if step.kind == "code"]
     exec(compile(block, "deploy.md", "exec"), {})  # our own page
     assert "food0.row" in capsys.readouterr().out
 

@@ -223,7 +223,7 @@ def export(
         path: a file that ends in ``.onnx``, ``.safetensors`` or ``.npz``.
         seed: which of the run's seeds; by default the first.
         agent: only this agent; by default the whole team.
-        factored: keep factors that agents share as they are, where that takes less room.
+        factored: store the singular vectors that agents share once, layer by layer where that is smaller.
 
     Returns:
         What was written: paths, sizes and the measured time of one call.

@@ -16,7 +16,7 @@ from prism_marl.buffers.ring import Ring
 class Transition(NamedTuple):
     """One step of one environment. Parts that follow from another part have length 0 and are rebuilt when read."""
 
-    local: Float[Array, "*b a o"]  # empty where everybody observes the state
+    local: Float[Array, "*b a o"]  # empty where all agents observe the state
     state: Float[Array, "*b s"]  # empty where it is the joint observation
     action: Float[Array, "*b a u"]
     reward: Float[Array, "*b"]

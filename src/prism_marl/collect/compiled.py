@@ -150,9 +150,9 @@ def play(
     """Play ``number`` episodes of each of n seeds side by side: how they ended [n, b], their records and observations
     [t, n, b, ...], the latter with one slot more.
 
-    Finished ones idle until all have ended, marked as not valid. The loop stands outside ``vmap``: whether anyone is
-    still playing has one answer for all seeds, so it really stops. What nobody played is zeros. Without ``record`` the
-    records are of no use, and the compiler leaves them out.
+    Finished ones idle until all have ended, marked as not valid. The loop stands outside ``vmap``: whether an episode
+    still runs has one answer for all seeds, so the loop really stops. Steps that were not played are zeros. Without
+    ``record`` the records are of no use, and the compiler leaves them out.
     """
     key_reset, key_steps = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
     horizon = env.spec.horizon

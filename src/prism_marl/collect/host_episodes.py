@@ -109,7 +109,7 @@ class HostEpisodes:
 
 
 def _blank(spec: EnvSpec, shape: tuple[int, ...]) -> Any:
-    """What rows that nobody plays show."""
+    """The observation of rows that are not played."""
     return Observation(
         np.zeros((*shape, spec.agents, spec.observation), np.float32),  # pyright: ignore[reportArgumentType]
         np.zeros((*shape, spec.state), np.float32),  # pyright: ignore[reportArgumentType]

@@ -47,8 +47,8 @@ class StepResult(NamedTuple):
 def step_in_turns(env: RowsEnv, seeds: int, player: Player, steps: int | None = None) -> Iterator[StepResult]:
     """Step all rows, seeds in turns: while the rows of some move, actions of the others are computed.
 
-    Whoever asks for the next item has first to reset the rows that ended with this one. A seed's numbers do not depend
-    on the turns: nothing is shared between rows, and a product belongs to one seed anyway.
+    Before it asks for the next item, the caller must reset the rows that ended with this one. A seed's numbers do
+    not depend on the turns: nothing is shared between rows, and a product belongs to one seed anyway.
     """
     parts, able = [slice(0, seeds)], env if isinstance(env, AsyncRows) else SyncRows(env)
     if isinstance(env, AsyncRows) and player.in_turns and seeds > 1:
@@ -76,7 +76,7 @@ def step_in_turns(env: RowsEnv, seeds: int, player: Player, steps: int | None = 
             if number + 1 == steps:
                 return
     finally:
-        for part, *_ in pending.values():  # whoever stops early waits for the rows that still move
+        for part, *_ in pending.values():  # an early stop waits for the rows that still move
             able.finish(of(part))
 
 

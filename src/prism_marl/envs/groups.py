@@ -1,7 +1,7 @@
-"""The game ``groups/<agents>-<groups>``: every agent belongs to a group that nobody is told, and must play as it does.
+"""The game ``groups/<agents>-<groups>``: every agent belongs to a hidden group, and must act as its group does.
 
-All agents see the same sign. Group g plays (sign + g) modulo the number of groups. So it is known which agents need the
-same network and which need different ones, and what a method learns to share can be compared with that.
+All agents observe the same sign. Group g plays (sign + g) modulo the number of groups. So it is known which agents need
+the same network and which need different ones, and what a method learns to share can be compared with that.
 """
 
 import re
@@ -19,7 +19,7 @@ MOST = 1024  # agents
 
 
 class State(NamedTuple):
-    """The sign that everybody sees."""
+    """The sign that all agents observe."""
 
     sign: Int[Array, ""]
 

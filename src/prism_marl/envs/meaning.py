@@ -11,7 +11,7 @@ from prism_marl.envs.skirmish import make_battle
 
 @dataclass(frozen=True)
 class Meaning:
-    """Names are empty where nobody knows them."""
+    """What the numbers of an observation and of an action are; empty where the environment does not say."""
 
     observation_names: tuple[str, ...] = ()
     observation_meaning: tuple[str, ...] = ()

@@ -35,8 +35,8 @@ from prism_marl.types import EnvSpec
 
 @dataclass(frozen=True)
 class Family:
-    """One line of ``prism-marl list``: how to write a task of this family, and who builds it. One of ``make``,
-    ``python`` and ``rows`` says where its environments live; each receives what follows the slash."""
+    """A family of tasks: how its tasks are written, and the function that builds them. Give one of ``make`` (JAX),
+    ``python`` (one game) and ``rows`` (many games on the host); it receives what follows the slash."""
 
     pattern: str
     examples: tuple[str, ...]
@@ -60,7 +60,7 @@ _FAMILIES: dict[str, Family] = {
     "groups": Family(
         "groups/<agents>-<groups>",
         ("groups/6-3",),
-        "one step, everybody sees one sign: play the sign plus your group, which nobody is told",
+        "one step, all agents observe one sign: play the sign plus your group, which is hidden",
         make_groups,
         meaning=groups_meaning,
     ),
@@ -139,7 +139,7 @@ def families() -> dict[str, Family]:
 
 
 def register(name: str, family: Family) -> None:
-    """Add a family whose environments live outside this package, before its first task is asked for."""
+    """Add a family of tasks of your own, before the first of them is used."""
     check_name("task family", name)
     builders = [build for build in (family.make, family.python, family.rows) if build is not None]
     if len(builders) != 1:
@@ -182,8 +182,8 @@ def make_python(task: str) -> PythonEnv:
 
 
 def rows_builder(task: str, patience: float = 0.0) -> Callable[[int, bool], RowsEnv]:
-    """Builds rows of a task that is played on the host: so many, and whether they need games of their own. Games in
-    Python live in this process, or in others that must answer in ``patience`` seconds."""
+    """A function that builds rows of a task that is played on the host. It takes their number, and whether they need
+    games of their own. Games in Python run in this process, or in others that must answer in ``patience`` seconds."""
     family, _ = _family(task)
     if family.python is None:
         return lambda number, own: make_rows(task, number)
@@ -216,7 +216,7 @@ def is_compiled(task: str) -> bool:
 
 
 def describe(task: str) -> EnvSpec:
-    """Sizes of a task, also where the environment itself is not there."""
+    """Sizes of a task; the package that plays it need not be installed."""
     family, variant = _family(task)
     if family.shape is not None:
         return family.shape(variant)

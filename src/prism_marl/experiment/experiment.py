@@ -25,7 +25,7 @@ LARGEST = {int: 2**31 - 1, float: 3.4e38}  # what the compiled program can hold
 class Net:
     """Size of the agent network."""
 
-    width: int = 64  # hidden units
+    width: int = 64  # hidden units of the agent network
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Run:
 
     steps: int = 3_000_000  # environment steps for each seed, random ones before learning included
     seeds: int = 1  # independent runs, trained side by side in one program
-    seed: int = 0  # the first of them; the others follow
-    envs: int = 1  # episodes collected side by side; the ratio of updates to episodes stays
+    seed: int = 0  # number of the first seed; the others count up from it
+    envs: int = 1  # environments of each seed that are played side by side
     eval_every: int = 50_000  # environment steps between evaluations
     eval_episodes: int = 100  # greedy episodes for each evaluation
-    eval_rule: Literal["learner", "exact", "first"] = field(  # exactly so many, the first to end, or the learner's own
+    eval_rule: Literal["learner", "exact", "first"] = field(  # exact number, the first to end, or the learner's rule
         default="learner", metadata={"since": 2}
     )
-    save_every: int = 1  # evaluations for each checkpoint; there is always one at the end and at Ctrl-C
-    patience: float = 300.0  # seconds for an answer of a pettingzoo game in its own process; 0 plays it in this one
+    save_every: int = 1  # evaluations between checkpoints; the end and Ctrl-C always write one
+    patience: float = 300.0  # seconds to wait for a PettingZoo game in its own process; 0 = play it in this process
     extended_from: tuple[int, ...] = field(  # budgets with which the run had ended before it was extended
         default=(), metadata={"since": 2, "recorded": True}
     )

@@ -101,7 +101,7 @@ LBF = OnPolicy(  # [C] the field is in full view, so nothing need be remembered
     run={"envs": 16},
 )
 
-# [C] Nobody has tuned anything for a game of one's own; it may need memory.
+# [C] Values for games of one's own are not tuned; such a game may need memory.
 GAMES = OnPolicy(learner=MAPPO(length=64, epochs=4, minibatches=2, standardise_inputs=True), width=64, run={"envs": 8})
 
 ROLES = OnPolicy(  # [C] a game of one step: learn fast

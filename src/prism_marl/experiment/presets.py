@@ -164,7 +164,7 @@ _REACH = Preset(  # [C] ten steps: learn fast
     sharing=_MAMUJOCO.sharing | {"seps": {"pretraining": 1_000}, "adaps": {"pretraining": 1_000}},
 )
 
-# [C] Nobody has tuned anything for a game of one's own, or needs to for one of a single step.
+# [C] Values for games of one's own are not tuned, and those of a single step need no tuning.
 _UNTUNED = replace(_LBF, learner=replace(_LBF.learner, **_LBF_TABLE), table={})
 
 _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough

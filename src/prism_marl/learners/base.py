@@ -111,7 +111,7 @@ class Learner(Protocol):
         ...
 
     def buffer(self) -> Any:
-        """An empty buffer; () if nobody reads it. A learner without one keeps an ``Experience`` ring if its sharing
+        """An empty buffer; () if nothing reads it. A learner without one keeps an ``Experience`` ring if its sharing
         method looks at data."""
         ...
 

@@ -69,7 +69,7 @@ class Policy(eqx.Module):
 class MAPPOLearner(MAPPOUpdates):
     """MAPPO or IPPO for one task and one sharing method: one round of epochs for each rollout."""
 
-    steps: int = 0  # environment steps of a whole run; 0 where nobody knows
+    steps: int = 0  # environment steps of a whole run; 0 = not known
 
     @property
     def collection(self) -> Collection:
@@ -159,7 +159,7 @@ class MAPPOLearner(MAPPOUpdates):
         return buffer.add(self.inputs.experience(batch)) if isinstance(buffer, Ring) else buffer
 
     def experience(self, buffer: Any) -> Experience:
-        """The newest transitions; none that took place where nobody looks at them."""
+        """The newest transitions; none if the sharing method does not look at them."""
         if not isinstance(buffer, Ring):
             return self.inputs.no_experience(1)
         found = buffer.newest(buffer.capacity)

@@ -50,7 +50,7 @@ class RolloutInputs:
         return seen + self.critic_id * self.values
 
     def local(self, obs: Observation) -> Float[Array, "*b a o"]:
-        """Observations, which are not recorded where everybody observes the state."""
+        """Observations, which are not recorded where all agents observe the state."""
         if not self.spec.shared_observation:
             return obs.local.astype(jnp.float32)
         state = obs.state.astype(jnp.float32)[..., None, :]

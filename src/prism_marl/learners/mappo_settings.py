@@ -24,26 +24,26 @@ class PPOSettings(Settings):
     behind_gru: int = 2  # hidden layers between the GRU and the head: 1 or 2
     actor_lr: float = 5e-4  # learning rate of the actor's Adam
     critic_lr: float = 5e-4  # learning rate of the critic's Adam
-    lr_decay: bool = False  # both rates fall to zero along run.steps, in a straight line
-    adam_eps: float = 1e-8  # 1e-5 in most references, which would hold back what has tiny gradients, as thresholds have
+    lr_decay: bool = False  # both learning rates fall linearly to zero over run.steps
+    adam_eps: float = 1e-8  # of Adam; 1e-5, usual elsewhere, would nearly stop thresholds, whose gradients are tiny
     gamma: float = 0.99  # discount
     gae_lambda: float = 0.95  # 0 = one-step advantages, 1 = returns minus values
-    ratio_clip: float = 0.2  # how far a policy may move from the one that played, before the gain stops to count
-    value_clip: float = 0.2  # the same for values; 0 = no clipping
+    ratio_clip: float = 0.2  # clip of the ratio of new to old probability in the loss of the policy
+    value_clip: float = 0.2  # clip of the change of a value in the loss of the critic; 0 = none
     entropy: float = 0.01  # weight of the entropy
     value_coef: float = 1.0  # weight of the critic's loss
-    huber: float = 10.0  # errors of values beyond it cost in a straight line; 0 = half the square always
+    huber: float = 10.0  # errors of values above this count linearly, below it squared; 0 = always squared
     value_norm: bool = True  # critics predict standardised returns
-    advantages: Literal["batch", "minibatch", "plain"] = "batch"  # over what advantages are standardised
+    advantages: Literal["batch", "minibatch", "plain"] = "batch"  # where they are standardised, if at all
     grad_clip: float = 10.0  # largest global norm of a gradient, of actor and of critic; 0 = no limit
-    critic_sharing: Literal["shared", "per_agent", "same"] = "shared"  # one critic, one for each, or as actors share
-    critic_values: Literal["auto", "team", "agent"] = "auto"  # one value for the team or one for each agent
+    critic_sharing: Literal["shared", "per_agent", "same"] = "shared"  # one for all, one each, or as actors
+    critic_values: Literal["auto", "team", "agent"] = "auto"  # for the team, or for each agent
     critic_width: int = 0  # hidden units of the critic; 0 = as many as the actor has
-    head: Literal["auto", "categorical", "gaussian"] = "auto"  # what the policy's outputs mean; auto: as actions are
+    head: Literal["auto", "categorical", "gaussian"] = "auto"  # meaning of the outputs; auto: as the actions
     own_deviation: bool = False  # continuous actions: every agent learns a deviation of its own
-    standardise_inputs: bool = False  # every input vector by its own mean and deviation, the id included
+    standardise_inputs: bool = False  # standardise each input vector by its own mean and deviation, id included
     scale_inputs: bool = False  # divide observations and state by their largest possible size
-    time_limit_ends: bool = False  # the clock running out counts as a true end: no bootstrap
+    time_limit_ends: bool = False  # the time limit counts as a true end: no bootstrap from there
 
     def values(self, spec: EnvSpec) -> int:
         """How many values a critic gives at a time: one, or one for each agent."""

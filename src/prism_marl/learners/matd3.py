@@ -36,25 +36,25 @@ class MATD3(Settings):
     actor_lr: float = 5e-4  # learning rate of the actors' Adam
     critic_lr: float = 1e-3  # learning rate of the critics' Adam
     gamma: float = 0.99  # discount
-    n_step: int = 5  # rewards summed before the critics take over
+    n_step: int = 5  # rewards that are summed before a critic's value is added
     batch: int = 1_000  # transitions in one update
     buffer: int = 1_000_000  # transitions kept
     warmup: int = 10_000  # environment steps with random actions before learning
-    warmup_on_top: bool = field(default=False, metadata={"since": 2, "before": True})  # these come on top of run.steps
+    warmup_on_top: bool = field(default=False, metadata={"since": 2, "before": True})  # warmup is on top of run.steps
     train_interval: int = 50  # steps of every environment between two rounds of updates
     updates: int = 50  # critic updates in one round
     policy_freq: int = 2  # critic updates for each update of actors and targets
     explore: float = 0.1  # deviation of the noise on actions while collecting
     target_noise: float = 0.2  # deviation of the noise on target actions
     target_clip: float = 0.5  # largest noise on target actions
-    tau: float = 0.005  # share by which targets follow
-    n_critics: int = 5  # the smallest of their targets counts, and the sum of their errors
+    tau: float = 0.005  # share by which target networks move in an update
+    n_critics: int = 5  # number of critics: targets take the smallest value, the loss adds up all errors
     critic_width: int = 256  # hidden units of each critic
-    critic_layernorm: bool = False  # LayerNorm in the critics; Kaleidoscope's have it anyway
-    actor_q: Literal["mean", "first"] = "mean"  # actors climb the mean of the critics, or the first one
-    repeat_shared_polyak: bool = True  # a target actor follows once for each agent that uses it, as the reference does
-    standardise_inputs: bool = True  # every input vector by its own mean and deviation, the id included
-    overlap: bool = False  # collect with the actors of one round before while updates run: faster, another algorithm
+    critic_layernorm: bool = False  # LayerNorm in the critics; those of Kaleidoscope always have it
+    actor_q: Literal["mean", "first"] = "mean"  # actors maximise the mean of critics, or the first
+    repeat_shared_polyak: bool = True  # a shared target actor moves once for each agent, as in the reference
+    standardise_inputs: bool = True  # standardise each input vector by its own mean and deviation, id included
+    overlap: bool = False  # play with the actors of the round before while updates run: faster, another algorithm
 
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "MATD3Learner":
         """The learner that these settings stand for."""
@@ -105,7 +105,7 @@ class MATD3(Settings):
 class MATD3Learner(MATD3Updates):
     """MATD3 for one task and one sharing method: rounds of updates, one for each collection."""
 
-    steps: int = 0  # environment steps of a whole run (run.steps); 0 where nobody knows
+    steps: int = 0  # environment steps of a whole run (run.steps); 0 = not known
 
     @property
     def collection(self) -> Collection:

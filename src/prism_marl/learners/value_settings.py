@@ -27,15 +27,15 @@ class ValueSettings(Settings):
     buffer: int = 5_000  # episodes kept
     episodes_per_update: int = 1  # collected episodes for each gradient step
     target_interval: int = 200  # gradient steps between two copies of the target network
-    target_rate: float = 0.0  # above 0: instead of copies, the target moves by this share after every gradient step
-    epsilon_start: float = 1.0  # exploration at step 0
-    epsilon_finish: float = 0.05  # exploration at the end of the decay
+    target_rate: float = 0.0  # above 0: no copies; the target moves by this share after every gradient step
+    epsilon_start: float = 1.0  # share of random actions at step 0
+    epsilon_finish: float = 0.05  # share of random actions at the end of the decay
     epsilon_anneal: int = 50_000  # environment steps of the decay
     last_action: bool = False  # agents also read their last action
     scale_inputs: bool = False  # divide observations and state by their largest possible size
-    time_limit_ends: bool = True  # the clock running out counts as a true end: no bootstrap
-    half_loss: bool = True  # loss is half the squared error
-    standardise_rewards: bool = False  # rewards minus their running mean, over their deviation, as EPyMARL does
+    time_limit_ends: bool = True  # the time limit counts as a true end: no bootstrap from there
+    half_loss: bool = True  # the loss is half the squared error, not the whole
+    standardise_rewards: bool = False  # rewards minus their running mean, divided by their deviation (EPyMARL)
 
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Everything that would otherwise fail inside the compiler."""

@@ -42,7 +42,7 @@ def extract(
     factored: bool | Literal["every"] = False,
 ) -> Policy:
     """The policy of one seed, of the whole team or of one agent. ``factored`` keeps shared factors as they are in the
-    layers where that takes less room; ``every`` in all layers, with the directions that nobody uses."""
+    layers where that takes less room; ``every`` in all layers, with the directions that no identity uses."""
     deployment = deployment_of(learner, state)
     spec, network = learner.spec, deployment.agent
     if agent is not None and not 0 <= agent < spec.agents:
@@ -143,7 +143,7 @@ def _arrays(layer: RoleLinear, rows: slice, factored: bool | Literal["every"]) -
 
 
 def _factors(layer: RoleLinear, rows: slice, *, unused: bool) -> dict[str, np.ndarray] | None:
-    """V, s and U, with or without the directions that nobody uses; None for methods without them."""
+    """V, s and U, with or without the directions that no identity uses; None for methods without them."""
     found = layer.factors()
     if found is None:
         return None

@@ -23,8 +23,8 @@ class Policy:
         action, memory = policy.act(obs, memory, avail=mask)
 
     Arrays of a team have the axes [batch, agents, ...], those of a single agent [batch, ...]; without ``batch`` the
-    first axis is left out. ``memory`` is an array that begins as zeros; whoever replaces a chosen action by another one
-    also puts that action's one-hot code at the end of the memory, where ``contract.last_action`` says so.
+    first axis is left out. ``memory`` is an array that begins as zeros. If you play another action than the chosen one,
+    put its one-hot code at the end of the memory, where ``contract.last_action`` is true.
     """
 
     def __init__(self, contract: Contract, tensors: dict[str, np.ndarray], source: str = "policy"):
@@ -89,7 +89,7 @@ class Policy:
         return action, hidden
 
     def outputs(self, obs: Any, memory: np.ndarray, role: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """What the network says, action values or an action vector, and its hidden state afterwards."""
+        """The outputs of the network (action values, or an action vector) and its hidden state afterwards."""
         c = self.contract
         memory = np.asarray(memory, np.float32)
         if memory.ndim == 0 or memory.shape[-1] != c.memory:

@@ -28,7 +28,7 @@ class AdaPS(Clustered):
     ratio: float = 0.1  # share of nodes that each cluster loses, rounded down to a count (Prism)
     recluster_interval: int = 0  # environment steps between new clusterings of recent experience; 0 = never
     random_masks: bool = False  # control: masks are random and ignore the centres ("SNP per cluster")
-    projection_seed: int = 0  # the fixed projections; the same for every seed of a run
+    projection_seed: int = 0  # seed of the fixed random projections, the same for every seed of a run
 
     def validate(self) -> None:
         super().validate()

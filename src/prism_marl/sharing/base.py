@@ -42,7 +42,7 @@ def private() -> Any:
 
 
 class RoleLinear(eqx.Module):
-    """One logical linear layer for the whole population."""
+    """A linear layer for the whole team: one weight matrix for each identity."""
 
     identities: eqx.AbstractVar[int]
 

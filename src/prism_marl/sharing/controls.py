@@ -129,7 +129,7 @@ class SpectrumDelta(SpectralControl):
 
 @dataclass(frozen=True)
 class RandomSpectrum(SpectralControl):
-    """Random singular directions of every agent are off, always: SNP in spectral space, Prism without learning."""
+    """Each agent has random singular directions off for good: SNP on the spectrum, Prism without learning."""
 
     label: ClassVar[str] = "Random spectrum"
 

@@ -93,12 +93,12 @@ class HyperMARL(Sharing):
     agent_id: ClassVar[bool] = False
 
     method: Literal["hypermarl"] = "hypermarl"
-    variant: Literal["mlp", "linear"] = "mlp"  # hypernetwork with a hidden layer, or a bank plus an offset
+    variant: Literal["mlp", "linear"] = "mlp"  # hypernetwork with a hidden layer, or own matrices plus a shared one
     embedding: int = 4  # length of an agent's vector: 4 to 8 in the paper, where 64 is worse
     hidden: int = 64  # width of the hypernetwork (official code)
     gain: float = RELU_GAIN  # scale of generated hidden layers at the start (official code)
-    values_gain: float = 1.0  # ... of a layer of action values (official code, critic)
-    actions_gain: float = 0.01  # ... of a layer of continuous actions (official code, actor)
+    values_gain: float = 1.0  # the same for a layer of action values (official code, critic)
+    actions_gain: float = 0.01  # the same for a layer of continuous actions (official code, actor)
 
     def validate(self) -> None:
         for name in ("embedding", "hidden"):

@@ -70,17 +70,17 @@ class Kaleidoscope(Sharing):
 
     method: Literal["kaleidoscope"] = "kaleidoscope"
     diversity: float = 5.0  # strength of the diversity term relative to the task loss
-    window: int = 100  # number of losses that the adaptive coefficient averages
-    layer_base: float = 2.0  # layer l has the weight layer_base**l in the diversity term: 1, 2, 4, 8
-    threshold_scale: float = 5.0  # thresholds start in -(scale * U[0,1] + shift)
-    threshold_shift: float = 5.0  # ... the larger, the fewer weights are masked at the start
+    window: int = 100  # losses that the adaptive scale averages
+    layer_base: float = 2.0  # layer l (from 0) has the weight layer_base**l in the diversity term
+    threshold_scale: float = 5.0  # thresholds start at -(scale * u + shift), u uniform in [0, 1]
+    threshold_shift: float = 5.0  # shift of that start: the larger, the fewer weights are masked at first
     reset_interval: int = 1_000_000  # environment steps between resets; 0 = never
     reset_ratio: float = 0.2  # probability that a weight which no identity uses is sampled again
     masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
     mask_critics: bool = True  # MATD3's critics are masks on one network too, with LayerNorm; False = independent
-    critic_diversity: float = 0.1  # strength of their diversity term
-    critic_threshold_scale: float = 20.0  # their thresholds start in -(scale * U[0,1] + shift)
-    critic_threshold_shift: float = 0.0  # ... so that they differ from the start
+    critic_diversity: float = 0.1  # strength of the diversity term of critics
+    critic_threshold_scale: float = 20.0  # thresholds of critics start at -(scale * u + shift), u uniform in [0, 1]
+    critic_threshold_shift: float = 0.0  # shift of that start; with 0 the masks of critics differ at once
     critic_reset_interval: int = 800_000  # environment steps until the next critic gets new thresholds; 0 = never
 
     def validate(self) -> None:

@@ -55,7 +55,7 @@ class LoRASA(Sharing):
     phased: ClassVar[bool] = True
 
     method: Literal["lorasa"] = "lorasa"
-    rank: int = 4  # r (official code)
+    rank: int = 4  # rank of the adapters (official code)
     alpha: float = 1.0  # the correction is scaled by alpha / rank (official code)
     switch_step: int = 1_000_000  # environment step at which W freezes and adapters start to learn (our choice)
     joint: bool = False  # train the network and the adapters together from the start

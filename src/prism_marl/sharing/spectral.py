@@ -163,7 +163,7 @@ off_orthonormal.defvjp(_residual, _residual_gradient)
 def initial_factors(
     key: Key[Array, ""], fan_in: int, fan_out: int, init: str = "svd_of_torch"
 ) -> tuple[Float[Array, "o r"], Float[Array, " r"], Float[Array, "i r"]]:
-    """The factors of a matrix with PyTorch's default initialisation, or an alternative (a) of docs/design.md."""
+    """The factors of a matrix with PyTorch's default initialisation, or with an alternative of docs/design.md."""
     key_weight, key_left, key_right = jax.random.split(key, 3)
     U, s, V = svd(uniform_weight(key_weight, fan_out, fan_in, fan_in=fan_in))
     if init == "svd_of_orthogonal":  # all singular values are equal, so all masks are equal at the start

@@ -1,7 +1,7 @@
 """Python environments side by side, as rows: the training loop asks for nothing else.
 
-Nobody can look into such an environment, so a snapshot is how each row got where it is: its seed and its actions.
-Restoring plays them again, which gives the same state because an episode depends on nothing else. A game with dice of
+The state inside such an environment cannot be read, so a snapshot is the seed and the actions of each row. Restoring
+plays them again, which gives the same state because an episode depends on nothing else. A game with random numbers of
 its own cannot be replayed; its rows begin new episodes instead, and ``replayable`` says so.
 """
 

@@ -26,7 +26,7 @@ PACKAGE = "git+https://github.com/oxwhirl/smacv2.git"
 class SMACv2:
     """One game; its twin ``skirmish`` in JAX gives the sizes."""
 
-    replayable: ClassVar[bool] = False  # the game rolls dice of its own
+    replayable: ClassVar[bool] = False  # the game draws random numbers of its own
 
     def __init__(self, twin: Skirmish):
         self.twin = twin
