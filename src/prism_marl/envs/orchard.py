@@ -85,8 +85,7 @@ class Orchard:
         return state, self._observe(state)
 
     def step(self, key: Key[Array, ""], state: State, action: Int[Array, " a"]) -> tuple[State, Step]:
-        """All move at once, and may share a cell; of those that want to enter the cell of one fruit, only one may not
-        be alone: they all stay."""
+        """All move at once and may share a cell; but where several want to enter the cell of one fruit, all stay."""
         del key  # only ``reset`` is random
         row = jnp.clip(state.row + jnp.asarray(DOWN)[action], 0, self.rows - 1)
         col = jnp.clip(state.col + jnp.asarray(RIGHT)[action], 0, self.cols - 1)
@@ -123,7 +122,7 @@ class Orchard:
         return tuple(found)
 
     def scene(self, state: State) -> Scene:
-        """Discs for agents, squares of their colour for their fruit, crosses for spoiled fruit; a ring means picking."""
+        """Discs for agents, squares of their colour for their fruit, crosses for spoiled fruit; a ring: it picks."""
         s = State(*(x.tolist() for x in jax.device_get(state)))
         shapes: list[Shape] = []
         for kind, row, col, fruit in zip(self.kind.tolist(), s.fruit_row, s.fruit_col, s.fruit, strict=True):

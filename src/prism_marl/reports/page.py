@@ -29,7 +29,7 @@ from prism_marl.storage.files import write_atomically
 
 SCRIPTS = (
     *("core.js", "chart.js", "learning.js", "compare.js", "spectrum.js", "replay.js", "policy.js", "games.js"),
-    *("field.js", "sections.js", "page.js"),
+    *("orchard.js", "masks.js", "field.js", "sections.js", "footprint.js", "page.js"),
 )
 GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of ours is known again
 
