@@ -22,10 +22,11 @@ from prism_marl.runs.runner import run as run_experiment
 
 TASK, LEARNER = "orchard/6x6-3p-2f", "mappo"
 METHODS = ("prism", "fups", "nops")  # masks; one network for all, which cannot solve it; a network for each agent
-CHANGES = {"run.seeds": "3", "run.steps": "300000", "run.eval_every": "20000"}
+CHANGES = {"run.seeds": "5", "run.steps": "200000", "run.eval_every": "20000", "run.save_every": "5"}
 MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and nothing but the task can part masks
     "sharing.ids": "false",
     "sharing.threshold_init": "shared",  # all agents begin with the same masks
+    "sharing.init": "svd_of_orthogonal",  # and all directions with the same singular value
     "sharing.threshold_scale": "0",
     "sharing.threshold_shift": "1",
     "sharing.threshold_rate": "10",  # so that they part within a minute and not within an hour

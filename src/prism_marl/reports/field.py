@@ -1,7 +1,8 @@
 """The trained team for the page's own field: its policy in half precision and the rules that the page's script knows.
 
-The page repeats the rules of ``lbf``, ``roles`` and ``orchard`` (``assets/games.js`` and ``orchard.js``), so the visitor
-can move things and see what the team does. Where agents share singular vectors, the page gets these, and the visitor may switch directions.
+The page repeats the rules of ``lbf``, ``roles`` and ``orchard`` (``assets/games.js``, ``assets/orchard.js``), so the
+visitor can move things and see what the team does. Where agents share singular vectors, the page gets these, and the
+visitor may switch directions.
 """
 
 import base64
