@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
             run_experiment(experiment, folder, bar, cache)
         folders.append(folder)
     page = write_report(folders, found.out / "report.html")
-    show("", *_summary([load_run(folder) for folder in folders]), f"\nopen {page} in a browser")
+    show("", *summary([load_run(folder) for folder in folders]), f"\nopen {page} in a browser")
     return 0
 
 
@@ -79,7 +79,7 @@ def demo_experiment(method: str, steps: int | None = None) -> Experiment:
     return experiment if steps is None else experiment.with_option("run.steps", str(steps))
 
 
-def _summary(runs: list[Run]) -> list[Table | str]:
+def summary(runs: list[Run]) -> list[Table | str]:
     """What the visitor has just seen, in numbers that are read from the run folders."""
     made = table(f"{runs[0].task}, {LEARNER.upper()}", ("method",), ("return", "parameters", "of an agent's own"))
     lines, agents = list[Table | str]([made]), describe(TASK).agents
