@@ -247,7 +247,7 @@ def test_a_demo_begins_anew_and_leaves_what_is_not_its_own(prism_marl, trained, 
     monkeypatch.setattr(demo, "METHODS", ("prism",))
     monkeypatch.setattr(demo, "demo_experiment", lambda method, steps: foraging())
     monkeypatch.setattr(demo, "run_experiment", lambda *_: None)
-    monkeypatch.setattr(demo, "write_report", lambda runs, page: page)
+    monkeypatch.setattr(demo, "write_report", lambda runs, page, title: page)
     monkeypatch.setattr(demo, "summary", lambda runs: [])
     assert prism_marl("demo", "--out", str(folder.parent))[0] == 0
     left = {path.name for path in folder.iterdir()} - {".lock"}

@@ -25,7 +25,7 @@ EPISODES = 5
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """The page of a team of Prism without ids."""
-    run = make_run(tmp_path_factory.mktemp("orchard"), task=TASK, evaluations=3, seeds=1)
+    run = make_run(tmp_path_factory.mktemp("orchard"), task=TASK, evaluations=3, seeds=1, spectra=False)
     learner, state = make("prism", MAPPO(recurrent=False, scale_inputs=True), envs.describe(TASK), ids=False)
     write_policy(policy_of(learner, state), policy_file(run, 0))
     write_policy(policy_of(learner, state, factored="every"), factors_file(run))

@@ -21,6 +21,7 @@ from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.runner import run as run_experiment
 
 TASK, LEARNER = "orchard/6x6-3p-2f", "mappo"
+TITLE = "Agents that see alike and must differ"
 METHODS = ("prism", "fups", "nops")  # masks; one network for all, which cannot solve it; a network for each agent
 CHANGES = {"run.seeds": "5", "run.steps": "200000", "run.eval_every": "20000", "run.save_every": "5"}
 MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and nothing but the task can part masks
@@ -55,7 +56,7 @@ def run(argv: list[str]) -> int:
         with ProgressBar(experiment.run.steps, title) as bar:
             run_experiment(experiment, folder, bar, cache)
         folders.append(folder)
-    page = write_report(folders, found.out / "report.html")
+    page = write_report(folders, found.out / "report.html", TITLE)
     show("", *summary([load_run(folder) for folder in folders]), f"\nopen {page} in a browser")
     return 0
 

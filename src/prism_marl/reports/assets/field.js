@@ -44,7 +44,7 @@ function fieldSection(section, run) {
   const plain = (text, onclick) => make("button", { type: "button", text, onclick });
   const side = make("div", {}, make("h3", { text: `The trained team, seed ${run.field.seed}` }),
     make("div", { class: "bar" }, button, plain("One step", () => { stop(); step(); }), plain("New field", () => { stop(); begin(); })), facts,
-    caption("It plays here.", `The run's policy, computed in this page from its own matrices (rounded to half precision).${rules.hint ?? ""}${team.spectra.length ? " Below, switch directions of the shared matrices off and see who needed them." : ""}`));
+    caption("It plays here.", `The run's policy, computed in this page from its own matrices (rounded to half precision).${rules.hint?.(game) ?? ""}${team.spectra.length ? " Below, switch directions of the shared matrices off and see who needed them." : ""}`));
   section.append(heading("Play with the team"), make("div", { class: "split" }, make("div", { class: "board panel" }, board), side));
   if (team.spectra.length) section.append(switches(game, team, show, [plain(`Compare on ${COMPARED} fields`, () => compare(game, team, verdict)), verdict]));
   figure(board, show);
@@ -100,8 +100,7 @@ function switches(game, team, changed, comparison) {
   served ? make("p", { class: "start", text: served }) : "", masks ? masks.bar : "",
   make("div", { class: "grids" }, ...grids.map((grid) => grid.node)),
   common.length ? make("p", { class: "caption", text: `In ${common.join(", ")} all directions are common.` }) : "",
-  make("div", { class: "bar" }, ...comparison),
-  make("div", { class: "bar" }, make("button", { type: "button", text: "What is each direction worth?", onclick: () => measureDirections(game, team, worth, trained) })), worth,
+  make("div", { class: "bar" }, ...(grids.length ? [make("button", { type: "button", text: "What is each direction worth?", onclick: () => measureDirections(game, team, worth, trained) })] : []), ...comparison), worth,
   caption("Who needs which direction?", "Each row is an agent, or all of them where they have the same numbers; each square a direction that is not common to all by design. A click on a square switches it for that row, with Shift for every row; with the keyboard, arrow keys and Enter. What nobody uses cannot be switched on."));
   repaint();
   return panel;

@@ -9,7 +9,7 @@ function teamsPanel(run) {
   const width = (value) => Math.max(2, (100 * (Math.log10(value) - least)) / (most - least)) + "%";
   const table = make("table", { class: "teams" });
   const redraw = () => {
-    const head = make("tr", {}, make("th", { text: "Method" }), ...sizes.map((agents) => make("th", { class: "num", text: `${agents} agents` })), make("th", { class: "num", text: "growth" }));
+    const head = make("tr", {}, make("th", { text: "Method" }), ...sizes.map((agents) => make("th", { class: "num", text: `${agents} agents` })), make("th", { class: "num wide", text: "growth" }));
     table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...known.map((row) => teamRow(row, row.method === run.method, width))));
   };
   const panel = make("div", { class: "panel", "data-what": "teams" }, make("h3", { text: "The same network for larger teams" }), make("div", { class: "scroll" }, table),
@@ -21,7 +21,7 @@ function teamsPanel(run) {
 function teamRow(row, mine, width) {
   const colour = shade(row.colour), first = row.teams[0][1], last = row.teams.at(-1)[1];
   const cells = row.teams.map(([, parameters]) => make("td", { class: "num" }, whole(parameters), make("i", { class: "track" }, make("b", { style: { width: width(parameters), backgroundColor: colour } }))));
-  return make("tr", {}, make("th", { class: mine ? "me" : "" }, make("span", { class: "swatch", style: { background: colour } }), " " + row.label), ...cells, make("td", { class: "num", text: "× " + trim(last / first) }));
+  return make("tr", {}, make("th", { class: mine ? "me" : "" }, make("span", { class: "swatch", style: { background: colour } }), " " + row.label), ...cells, make("td", { class: "num wide", text: "× " + trim(last / first) }));
 }
 
 // What this method costs beside a network for each agent.

@@ -64,7 +64,7 @@ const GAMES = {
         ...state.players.map((piece, agent) => ({ piece, name: `agent ${agent + 1}, level ${piece.level}`, shape: ["disc", 0.8, agent, piece.loading] }))];
     },
     actions: ["stay", "north", "south", "west", "east", "load"],
-    hint: " Drag food or agents to another cell and watch what the team does about it.",
+    hint: () => " Drag food or agents to another cell and watch what the team does about it.",
     size: (game) => [game.cols, game.rows],
     moved: (state) => inOrder(state.foods),
   },

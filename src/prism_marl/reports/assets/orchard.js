@@ -44,7 +44,7 @@ GAMES.orchard = {
       ...state.players.map((piece, agent) => ({ piece, label: agent + 1, name: `agent ${agent + 1}`, shape: ["disc", 0.84, agent, piece.picking] }))];
   },
   actions: ["stay", "north", "south", "west", "east"],
-  hint: " Each agent is paid for fruit of its own colour only, and spoils any other that it steps on. Drag fruit or agents to another cell and watch what the team does about it.",
+  hint: (game) => (game.anyone ? " Everybody can pick everything." : ` Each agent can pick fruit of its own colour and spoils any other that it steps on. All see alike, so a team that cannot tell who is who earns ${short(1 / game.players)} at most.`) + " Drag fruit or agents to another cell and watch what the team does about it.",
   size: (game) => [game.cols, game.rows],
   moved() {},
 };
