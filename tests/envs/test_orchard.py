@@ -70,7 +70,7 @@ def test_everybody_sees_fruit_by_kind_the_nearest_first_and_not_who_it_is():
 
 
 def test_of_the_fruit_that_a_team_of_one_policy_enters_it_picks_one_in_three():
-    """Whoever walks to the nearest fruit of any kind. Where everybody can pick everything, the same walk picks it all."""
+    """All walk to the nearest fruit of any kind. Where everybody can pick everything, the same walk picks it all."""
 
     def mean(task: str) -> tuple[float, float]:
         env = make_orchard(task)
