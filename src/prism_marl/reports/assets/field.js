@@ -143,7 +143,7 @@ function switchGrid(team, spectrum, changed) {
     node.setAttribute("aria-checked", String(value > 0));
     node.setAttribute("fill", value ? rampColour(SIZE_RAMP, value / top) : cssColour("--off"));
   });
-  const node = make("div", {}, make("h4", { text: spectrum.layer }), picture);
+  const node = make("div", { class: own.length > 24 ? "broad" : "" }, make("h4", { text: spectrum.layer }), picture);
   return { node, paint };
 }
 

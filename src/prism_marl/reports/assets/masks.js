@@ -25,7 +25,7 @@ function servedSentence(team) {
   const wide = own.filter(({ spectrum }) => spectrum.s.shape[0] === rows), parted = wide.filter(({ users }) => users.length && users.length < rows);
   const counts = new Map();
   for (const { users } of parted) counts.set(users.map((row) => row + 1).join(" and "), (counts.get(users.map((row) => row + 1).join(" and ")) || 0) + 1);
-  const told = [...counts].sort((one, other) => one[0].length - other[0].length || (one[0] < other[0] ? -1 : 1)).map(([who, count]) => `${count} ${count === 1 ? "serves" : "serve"} ${who.includes("and") ? "agents" : "agent"} ${who}`);
+  const told = [...counts].sort((one, other) => one[0].length - other[0].length || (one[0] < other[0] ? -1 : 1)).map(([who, count]) => `${count} ${count === 1 ? "serves" : "serve"} ${who.includes("and") ? `agents ${who}` : `agent ${who} alone`}`);
   const none = own.filter(({ users }) => !users.length).length;
   return `Of ${own.length} own directions ${parted.length} are on for some agents and off for others: ${told.join(", ") || "none"}. ${own.length - parted.length - none} serve all and ${none} nobody.`;
 }
@@ -51,9 +51,11 @@ function wardrobe(team, changed) {
   return { bar, reset };
 }
 
-// What each own direction is worth to whom: the return that the team loses without it, on the same fields.
+// What an own direction is worth to whom: the return that the team loses without it, on the same fields. Directions that
+// some agents use and others do not, if there are any.
 function measureDirections(game, team, host, restore) {
-  const seed = 1, cases = ownDirections(team).flatMap(({ spectrum, column, users }) => users.map((row) => ({ spectrum, column, row, alone: users.length === 1, users })));
+  const own = ownDirections(team), parted = own.filter(({ spectrum, users }) => users.length < spectrum.s.shape[0]);
+  const seed = 1, cases = (parted.length ? parted : own).flatMap(({ spectrum, column, users }) => users.map((row) => ({ spectrum, column, row, users })));
   restore();
   const whole = playEpisodes(game, team, MEASURED, seed), found = [];
   const next = (at) => {
@@ -70,11 +72,12 @@ function measureDirections(game, team, host, restore) {
 }
 
 function showWorth(team, host, whole, found) {
+  const parted = found.some(({ spectrum, users }) => users.length < spectrum.s.shape[0]);
   const rows = maskRows(team), name = (row, spectrum) => (spectrum.s.shape[0] === 1 ? "all agents" : `agent ${row + 1}`);
   const top = [...found].sort((one, other) => other.loss - one.loss).slice(0, SHOWN);
   host.replaceChildren(
-    make("p", { class: "start", text: `Return ${short(whole)} on ${MEASURED} fields with all masks as trained. What is lost when one direction is taken from one agent, the largest losses:` }),
+    make("p", { class: "start", text: `Return ${short(whole)} on ${MEASURED} fields with all masks as trained. One direction${parted ? " that not all agents use" : ""} is taken from one agent; the largest losses:` }),
     make("ul", { class: "plain" }, ...top.map(({ spectrum, column, row, users, loss }) => make("li", {},
-      make("span", {}, make("i", { class: "swatch", style: { background: agentColour(row) } }), ` ${spectrum.layer}, direction ${column + 1}, ${name(row, spectrum)}${rows > 1 && users.length < rows && spectrum.s.shape[0] > 1 ? ` (off for ${rows - users.length} of ${rows})` : ""}`),
+      make("span", {}, make("i", { class: "swatch", style: { background: agentColour(row) } }), ` ${spectrum.layer}, direction ${column + 1}, ${name(row, spectrum)}${rows > 1 && users.length < spectrum.s.shape[0] ? ` (${users.length === 1 ? "its alone" : "also of agent " + users.filter((one) => one !== row).map((one) => one + 1).join(", ")})` : ""}`),
       make("b", { text: `${short(whole)} → ${short(whole - loss)}` })))));
 }
