@@ -268,6 +268,7 @@ def test_what_the_demo_trains_can_be_trained_and_only_masks_tell_its_agents_apar
 def test_the_demo_says_what_became_of_the_masks(tmp_path):
     runs = [load_run(make_run(tmp_path, method=method, evaluations=4, seeds=2)) for method in ("prism", "fups")]
     table, masks = demo.summary(runs)
+    assert runs[0].spectra is not None and not isinstance(table, str)
     first, last, total = parted(runs[0].spectra)
     assert 0 == first < last <= total
     assert f"{first} of {total} own directions before training (all seeds) and differ in {last} now" in str(masks)

@@ -19,7 +19,8 @@ def state_of(agents, fruit, fate=None) -> State:
     (row, col), (fruit_row, fruit_col) = np.array(agents).T, np.array(fruit).T
     fate = np.zeros(len(fruit), np.int32) if fate is None else np.array(fate)
     none = jnp.zeros(len(agents), bool)
-    return State(*map(jnp.asarray, (row, col, fruit_row, fruit_col, fate)), none, jnp.int32(0))
+    cells = [jnp.asarray(part) for part in (row, col, fruit_row, fruit_col)]
+    return State(cells[0], cells[1], cells[2], cells[3], jnp.asarray(fate), none, jnp.int32(0))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The orchard in the page: its rules are the game's, masks change hands, and directions are measured."""
 
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -70,7 +71,7 @@ def as_script(state, at, kind) -> dict:
 
 @pytest.mark.parametrize("task", ["orchard/4x4-3p-2f", "orchard/3x5-2p-2f-any"])
 def test_the_rules_in_the_page_are_those_of_the_game(browser, task):
-    env = envs.make(task)
+    env: Any = envs.make(task)
     _, (before, after, action, reward, local) = recorded(task)
     assert (reward > 0).any() and ((after.fruit == 2).any() or env.anyone)
     places = [(e, t) for e in range(EPISODES) for t in range(env.spec.horizon)]

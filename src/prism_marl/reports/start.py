@@ -22,7 +22,7 @@ def parted(spectra: Spectra) -> tuple[int, int, int]:
     first, last, total = 0, 0, 0
     for layer in spectra.layers:
         own = np.asarray(layer.mask, bool)[..., layer.common :]  # [evaluations, seeds, identities, directions]
-        differ = own.any(axis=2) & ~own.all(axis=2)
+        differ = np.asarray(own.any(axis=2) & ~own.all(axis=2))
         first, last, total = first + int(differ[0].sum()), last + int(differ[-1].sum()), total + differ[0].size
     return first, last, total
 

@@ -224,7 +224,9 @@ def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
         if isinstance(row, dict) and number(row.get("parameters")) > 0:
             sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
             method = str(row.get("method", "unknown"))[:100]
-            rows.append(FootprintRow(method, str(row.get("label", method))[:100], *sizes, _teams(row.get("teams"))))
+            rows.append(
+                FootprintRow(method, str(row.get("label", method))[:100], *sizes, teams=_teams(row.get("teams")))
+            )
     return tuple(rows)
 
 
