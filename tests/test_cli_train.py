@@ -4,7 +4,9 @@ import io
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -16,10 +18,13 @@ from prism_marl.errors import UserError
 from prism_marl.experiment import config
 from prism_marl.experiment.presets import preset
 from prism_marl.monitor import ProgressBar
+from prism_marl.reports.load import load_run
+from prism_marl.reports.start import parted
 from prism_marl.runs import checkpoint
 from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.trained import load_trained
 from prism_marl.sharing import METHODS
+from synthetic import make_run
 from tiny import foraging, record
 
 LBF = "lbf/10x10-3p-3f"
@@ -226,25 +231,48 @@ def test_eval_says_when_it_uses_an_older_checkpoint(prism_marl, trained, tmp_pat
 
 
 def test_the_demo_never_removes_another_run(prism_marl, trained, tmp_path, monkeypatch):
-    folder = tmp_path / "run"
+    folder = tmp_path / "demo" / "prism"
     shutil.copytree(trained, folder)
-    monkeypatch.setattr(demo, "demo_experiment", lambda steps: foraging().with_option("run.seed", "9"))
-    code, _, err = prism_marl("demo", "--out", str(folder))
+    monkeypatch.setattr(demo, "demo_experiment", lambda method, steps: foraging().with_option("run.seed", "9"))
+    code, _, err = prism_marl("demo", "--out", str(folder.parent))
     assert code == 2 and "holds another experiment" in err
     assert record(folder) == record(trained)
 
 
 def test_a_demo_begins_anew_and_leaves_what_is_not_its_own(prism_marl, trained, tmp_path, monkeypatch):
-    folder = tmp_path / "run"
+    folder = tmp_path / "demo" / "prism"
     shutil.copytree(trained, folder)
     (folder / "other run").mkdir()
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr(demo, "demo_experiment", lambda steps: foraging())
+    monkeypatch.setattr(demo, "METHODS", ("prism",))
+    monkeypatch.setattr(demo, "demo_experiment", lambda method, steps: foraging())
     monkeypatch.setattr(demo, "run_experiment", lambda *_: None)
-    monkeypatch.setattr(demo, "write_report", lambda runs, page: page)
-    assert prism_marl("demo", "--out", str(folder))[0] == 0
+    monkeypatch.setattr(demo, "write_report", lambda runs, page, title: page)
+    monkeypatch.setattr(demo, "summary", lambda runs: [])
+    assert prism_marl("demo", "--out", str(folder.parent))[0] == 0
     left = {path.name for path in folder.iterdir()} - {".lock"}
     assert left == {"config.json", "other run", "notes.txt"}
+
+
+def test_what_the_demo_trains_can_be_trained_and_only_masks_tell_its_agents_apart():
+    for method in demo.METHODS:
+        experiment = demo.demo_experiment(method, 1_000)
+        experiment.validate()
+        assert experiment.run.steps == 1_000 and not experiment.sharing.reads_id()
+    prism = demo.demo_experiment("prism").sharing
+    layer: Any = prism.linear(18, 8, identities=3, key=jax.random.key(0), kind="input", depth=0)
+    same = layer.dense()
+    assert (same == same[:1]).all() and prism.penalties().diversity == 0
+
+
+def test_the_demo_says_what_became_of_the_masks(tmp_path):
+    runs = [load_run(make_run(tmp_path, method=method, evaluations=4, seeds=2)) for method in ("prism", "fups")]
+    table, masks = demo.summary(runs)
+    assert runs[0].spectra is not None and not isinstance(table, str)
+    first, last, total = parted(runs[0].spectra)
+    assert 0 == first < last <= total
+    assert f"{first} of {total} own directions before training (all seeds) and differ in {last} now" in str(masks)
+    assert table.row_count == 2
 
 
 @pytest.mark.parametrize(("width", "lines"), [(80, 2), (140, 1)])

@@ -101,7 +101,7 @@ def test_what_has_no_drawing_is_refused_before_it_is_played(tmp_path, capsys):
     folder = begun(small("roles/2", "fups"), tmp_path / "run")
     assert cli.main(["eval", str(folder), "--render", "x.gif"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "'roles/2' has no drawing; lbf, skirmish, mamujoco and reach tasks do" in err
+    assert out == "" and "'roles/2' has no drawing; lbf, orchard, skirmish, mamujoco and reach tasks do" in err
 
 
 @ROBOT

@@ -1,30 +1,39 @@
-"""``prism-marl demo``: trains a team and writes its page, in a minute or two on a laptop."""
+"""``prism-marl demo``: trains three teams on a game in which agents must differ, and writes one page about them."""
 
 import shutil
 from pathlib import Path
 
+from rich.table import Table
+
 from prism_marl.cli.arguments import Arguments, some_path, whole
+from prism_marl.cli.screen import show, table
+from prism_marl.envs import describe
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.monitor import ProgressBar
+from prism_marl.reports.finals import final_of
+from prism_marl.reports.load import Run, load_run
 from prism_marl.reports.outcome import tell_outcome
 from prism_marl.reports.page import write_report
+from prism_marl.reports.start import parted
+from prism_marl.reports.stats import interquartile_mean
 from prism_marl.runs.folder import load_experiment
 from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.runner import run as run_experiment
 
-TASK = "lbf/5x5-2p-1f"
-CHANGES = {  # to the paper's settings, so that a small field is learned in seconds
-    "run.steps": "80000",
-    "run.seeds": "2",
-    "run.envs": "8",
-    "run.eval_every": "4000",
-    "run.eval_episodes": "64",
-    "learner.lr": "1e-3",
-    "learner.buffer": "2000",
-    "learner.target_interval": "50",
-    "learner.epsilon_anneal": "20000",
-    "learner.scale_inputs": "true",  # so that both seeds learn equally fast
+TASK, LEARNER = "orchard/6x6-3p-2f", "mappo"
+TITLE = "Agents that see alike and must differ"
+METHODS = ("prism", "fups", "nops")  # masks; one network for all, which cannot solve it; a network for each agent
+CHANGES = {"run.seeds": "5", "run.steps": "200000", "run.eval_every": "20000", "run.save_every": "5"}
+MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and nothing but the task can part masks
+    "sharing.ids": "false",
+    "sharing.threshold_init": "shared",  # all agents begin with the same masks
+    "sharing.init": "svd_of_orthogonal",  # and all directions with the same singular value
+    "sharing.threshold_scale": "0",
+    "sharing.threshold_shift": "1",
+    "sharing.threshold_rate": "10",  # so that they part within a minute and not within an hour
+    "sharing.diversity": "0",
+    "sharing.common": "0.2",
 }
 WRITTEN = (
     *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
@@ -33,21 +42,24 @@ WRITTEN = (
 
 
 def run(argv: list[str]) -> int:
-    """Train Prism on a small foraging task and write its page."""
-    parser = Arguments("demo", "Train Prism on a small foraging task and write its page.")
-    parser.add_argument("--out", type=some_path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
+    """Train Prism and two other ways of sharing on the same game and write their page."""
+    parser = Arguments("demo", "Train Prism, one network for all and a network for each agent, and write their page.")
+    parser.add_argument("--out", type=some_path, default=Path("runs/demo"), help="folder (default: runs/demo)")
     parser.add_argument("--steps", type=whole, help="environment steps for each seed")
     found = parser.parse_strictly(argv)
     cache = configure_jax()
-    experiment = demo_experiment(found.steps)
-    if (found.out / "done").exists() and load_experiment(found.out) == experiment:
-        _clear(found.out)  # run a finished demo again from the start
-    title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
-    with ProgressBar(experiment.run.steps, title) as bar:
-        run_experiment(experiment, found.out, bar, cache)
-        tell_outcome(found.out, bar, experiment.run.steps)
-    page = write_report([found.out], found.out / "report.html")
-    print(f"\nopen {page} in a browser")  # noqa: T201
+    folders = []
+    for method in METHODS:
+        folder, experiment = found.out / method, demo_experiment(method, found.steps)
+        if (folder / "done").exists() and load_experiment(folder) == experiment:
+            _clear(folder)  # run a finished demo again from the start
+        title = f"{experiment.sharing.label} · {experiment.task} · {experiment.run.seeds} seeds"
+        with ProgressBar(experiment.run.steps, title) as bar:
+            run_experiment(experiment, folder, bar, cache)
+            tell_outcome(folder, bar, experiment.run.steps)
+        folders.append(folder)
+    page = write_report(folders, found.out / "report.html", TITLE)
+    show("", *summary([load_run(folder) for folder in folders]), f"\nopen {page} in a browser")
     return 0
 
 
@@ -62,9 +74,26 @@ def _clear(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def demo_experiment(steps: int | None = None) -> Experiment:
-    """The paper's Prism with the changes above."""
-    experiment = preset(TASK, "prism", "paper")
-    for path, text in CHANGES.items():
+def demo_experiment(method: str, steps: int | None = None) -> Experiment:
+    """The game's preset with the changes above."""
+    experiment = preset(TASK, method, learner=LEARNER)
+    for path, text in (CHANGES | (MASKS_ALONE if method == "prism" else {})).items():
         experiment = experiment.with_option(path, text)
     return experiment if steps is None else experiment.with_option("run.steps", str(steps))
+
+
+def summary(runs: list[Run]) -> list[Table | str]:
+    """What the visitor has just seen, in numbers that are read from the run folders."""
+    made = table(f"{runs[0].task}, {LEARNER.upper()}", ("method",), ("return", "parameters", "of an agent's own"))
+    lines, agents = list[Table | str]([made]), describe(TASK).agents
+    for run in runs:
+        final, size = final_of(run.evaluations), next(row for row in run.footprint if row.method == run.method)
+        score = "" if final is None else f"{interquartile_mean(final.values):.2f}"
+        made.add_row(size.label, score, f"{size.parameters:,.0f}", f"{size.private / agents:,.0f}")
+        if run.spectra is not None:
+            first, last, total = parted(run.spectra)
+            lines.append(
+                f"\n{size.label}: agents read no id, and all began with the same thresholds. Masks of two agents "
+                f"differed in {first} of {total} own directions before training (all seeds) and differ in {last} now."
+            )
+    return lines

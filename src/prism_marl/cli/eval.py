@@ -86,7 +86,7 @@ def _drawn(trainer: Trainer) -> bool:
 
 
 def _undrawn(trainer: Trainer) -> UserError:
-    drawn = "lbf, skirmish, mamujoco and reach tasks do"
+    drawn = "lbf, orchard, skirmish, mamujoco and reach tasks do"
     return UserError(f"--render: '{trainer.experiment.task}' has no drawing; {drawn}")
 
 

@@ -6,6 +6,7 @@ from prism_marl.envs.groups import make_groups
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
+from prism_marl.envs.orchard import ACTIONS, make_orchard
 from prism_marl.envs.skirmish import make_battle
 
 
@@ -37,6 +38,12 @@ def groups_meaning(variant: str) -> Meaning:
     return Meaning(
         names, tuple(f"1 if the sign is {sign}" for sign in groups), tuple(f"play {play}" for play in groups)
     )
+
+
+def orchard_meaning(variant: str) -> Meaning:
+    """Picking fruit."""
+    names, meanings = zip(*make_orchard(variant).fields(), strict=True)
+    return Meaning(names, meanings, ACTIONS)
 
 
 def reach_meaning(variant: str) -> Meaning:

@@ -15,10 +15,12 @@ from prism_marl.envs.meaning import (
     battle_meaning,
     groups_meaning,
     lbf_meaning,
+    orchard_meaning,
     reach_meaning,
     robot_meaning,
     roles_meaning,
 )
+from prism_marl.envs.orchard import make_orchard
 from prism_marl.envs.python.lbforaging import make_lbforaging
 from prism_marl.envs.python.pettingzoo import make_pettingzoo
 from prism_marl.envs.python.rows import Games, PythonRows
@@ -63,6 +65,13 @@ _FAMILIES: dict[str, Family] = {
         "one step, all agents observe one sign: play the sign plus your group, which is hidden",
         make_groups,
         meaning=groups_meaning,
+    ),
+    "orchard": Family(
+        "orchard/<rows>x<cols>-<pickers>p-<fruits>f[-any]",
+        ("orchard/6x6-3p-2f",),
+        "pick fruit of your own kind and spoil no other; nobody is told which kind is its own",
+        make_orchard,
+        meaning=orchard_meaning,
     ),
     "reach": Family(
         "reach/<agents>",

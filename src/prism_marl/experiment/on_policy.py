@@ -119,6 +119,21 @@ ROLES = OnPolicy(  # [C] a game of one step: learn fast
     sharing={"lorasa": {"switch_step": 20_000}},  # both phases
 )
 
+ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short
+    learner=MAPPO(
+        length=16,
+        epochs=4,
+        minibatches=4,
+        recurrent=False,
+        actor_lr=2e-3,
+        critic_lr=2e-3,
+        scale_inputs=True,
+        time_limit_ends=True,
+    ),
+    width=64,
+    run={"envs": 64, "steps": 300_000, "eval_every": 30_000, "eval_episodes": 64},
+)
+
 REACH = OnPolicy(  # [C] ten steps: learn fast
     learner=MAPPO(
         length=20, epochs=8, minibatches=4, recurrent=False, actor_lr=1e-3, critic_lr=1e-3, gamma=0.9, entropy=0.0
@@ -136,6 +151,7 @@ FAMILIES: dict[str, OnPolicy] = {
     "mamujoco": ROBOTS,
     "roles": ROLES,
     "groups": ROLES,
+    "orchard": ORCHARD,
     "reach": REACH,
     "reach_jax": REACH,
 }

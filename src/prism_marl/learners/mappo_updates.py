@@ -45,7 +45,7 @@ class MAPPOUpdates:
             self.spec,
             Inputs.of(self.sharing, last_action=False),
             central=s.central,
-            critic_id=values > 1 and (s.critic_sharing == "shared" or self.critic_sharing.agent_id),
+            critic_id=values > 1 and (s.critic_sharing == "shared" or self.critic_sharing.reads_id()),
             values=values,
             standardise=s.standardise_inputs,
             scale=s.scale_inputs,

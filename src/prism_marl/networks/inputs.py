@@ -28,7 +28,7 @@ class Inputs:
     @staticmethod
     def of(sharing: Sharing, *, last_action: bool, ids: int = 0) -> "Inputs":
         """The last action is included if both the task's preset and the method want it (NoPS does not)."""
-        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.agent_id, ids=ids)
+        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.reads_id(), ids=ids)
 
     def size(self, spec: EnvSpec) -> int:
         """Length of the input vector."""

@@ -1,7 +1,8 @@
 """The trained team for the page's own field: its policy in half precision and the rules that the page's script knows.
 
-The page repeats the rules of ``lbf`` and ``roles`` (``assets/games.js``), so the visitor can move things and see what
-the team does. Where agents share singular vectors, the page gets these, and the visitor may switch directions.
+The page repeats the rules of ``lbf``, ``roles`` and ``orchard`` (``assets/games.js``, ``assets/orchard.js``), so the
+visitor can move things and see what the team does. Where agents share singular vectors, the page gets these, and the
+visitor may switch directions.
 """
 
 import base64
@@ -13,6 +14,7 @@ import numpy as np
 
 from prism_marl import envs
 from prism_marl.envs.lbf import Foraging
+from prism_marl.envs.orchard import Orchard
 from prism_marl.envs.roles import Roles
 from prism_marl.errors import UserError
 from prism_marl.policies.files import factors_file, finished_policy, read_policy
@@ -20,7 +22,7 @@ from prism_marl.policies.policy import Policy
 from prism_marl.runs.run_files import Spectra
 
 ROOM = 300_000  # bytes of all policies of a page, as text
-GAMES = ("lbf", "roles")
+GAMES = ("lbf", "orchard", "roles")
 STEPS = ("relu", "tanh", "gru")  # what assets/policy.js knows besides linear layers
 LARGEST_FILE = 2**22  # bytes of a policy that may fit
 MOST_CELLS = 400  # a larger field would be too small to touch
@@ -111,6 +113,9 @@ def game_data(task: str) -> dict[str, Any] | None:
         names = ("rows", "cols", "players", "foods", "coop", "lighter", "horizon")
         sight = None if env.sees_all else env.sight
         return {"name": "lbf", "sight": sight, "places": places, **{name: getattr(env, name) for name in names}}
+    if isinstance(env, Orchard) and env.rows * env.cols <= MOST_CELLS:
+        names = ("rows", "cols", "fruits", "anyone", "horizon")
+        return {"name": "orchard", "players": env.pickers, **{name: getattr(env, name) for name in names}}
     if isinstance(env, Roles) and env.agents**2 <= MOST_CELLS:
         return {"name": "roles", "players": env.agents, "horizon": 1}
     return None

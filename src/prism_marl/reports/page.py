@@ -30,7 +30,7 @@ from prism_marl.storage.files import write_atomically
 
 SCRIPTS = (
     *("core.js", "chart.js", "learning.js", "compare.js", "settings.js", "spectrum.js", "replay.js", "policy.js"),
-    *("games.js", "field.js", "sections.js", "training.js", "page.js"),
+    *("games.js", "orchard.js", "masks.js", "field.js", "sections.js", "footprint.js", "training.js", "page.js"),
 )
 STYLES = ("style.css", "settings.css", "narrow.css")
 GENERATOR = '<meta name="generator" content="prism-marl">'  # by which a page of ours is known again

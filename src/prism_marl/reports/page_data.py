@@ -28,7 +28,7 @@ from prism_marl.reports.page_curves import (
     training_curves,
     whole,
 )
-from prism_marl.reports.start import counts_by_start, start_sentence
+from prism_marl.reports.start import mask_sentences
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
 HEADLINE = "prism"  # the method whose run stands first, where several were trained
@@ -170,7 +170,7 @@ def _spectra_data(run: Run, detail: Detail, notes: list[str]) -> dict[str, Any] 
         "steps": whole(spectra.steps[frames]),
         "seeds": seeds,
         "word": "role" if by_role else "agent",
-        "start": start_sentence(counts_by_start(spectra), "role" if by_role else "agent"),
+        "start": mask_sentences(spectra, "role" if by_role else "agent"),
         "layers": [_layer_data(layer, frames, seeds) for layer in spectra.layers],
     }
 

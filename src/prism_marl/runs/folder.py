@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import time
@@ -18,17 +19,20 @@ from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import method_settings
+from prism_marl.learners import Settings
 from prism_marl.runs import checkpoint, history
 from prism_marl.runs.machine import describe_machine, precision
 from prism_marl.runs.run_files import worth_keeping
 from prism_marl.runs.user_files import explain_unknown_names, record_user_files
 from prism_marl.scene import Scene, scene_to_json
-from prism_marl.sharing import METHODS
-from prism_marl.sharing.footprint import footprint
+from prism_marl.sharing import METHODS, Sharing
+from prism_marl.sharing.footprint import Footprint, footprint
 from prism_marl.storage.files import LOCK, HeldFolder, StrangeFileError, parse_json, read_text, refuse_links_out
 from prism_marl.storage.sealed import serialise
+from prism_marl.types import EnvSpec
 
 MOST_SHOWN = 8  # fields in which two experiments differ
+TEAMS = (3, 16, 128)  # agents for which the page tells every method's size besides the team's own number
 
 
 @contextlib.contextmanager
@@ -168,8 +172,10 @@ def footprints(experiment: Experiment) -> list[dict[str, Any]]:
         sharing = (
             experiment.sharing if method == experiment.sharing.method else method_settings(experiment.task, method)
         )
-        learner = experiment.learner.learner(sharing, spec, width=experiment.network.width)
-        size = footprint(jax.eval_shape(learner.build_agent, jax.random.key(0)))
+        size, *more = (
+            _size(experiment.learner, sharing, team, experiment.network.width)
+            for team in (spec, *(_with_agents(spec, agents) for agents in TEAMS))
+        )
         rows.append(
             {
                 "method": method,
@@ -179,9 +185,23 @@ def footprints(experiment: Experiment) -> list[dict[str, Any]]:
                 "private": size.private,
                 "bytes": size.bytes,
                 "ratio": round(size.ratio, 6),
+                "teams": {
+                    str(agents): [team.parameters, team.private] for agents, team in zip(TEAMS, more, strict=True)
+                },
             }
         )
     return rows
+
+
+@functools.lru_cache(maxsize=1024)  # many runs of one process have the same networks
+def _size(settings: Settings, sharing: Sharing, spec: EnvSpec, width: int) -> Footprint:
+    learner = settings.learner(sharing, spec, width=width)
+    return footprint(jax.eval_shape(learner.build_agent, jax.random.key(0)))
+
+
+def _with_agents(spec: EnvSpec, agents: int) -> EnvSpec:
+    """The same observations and actions with another number of agents; unit types stay."""
+    return replace(spec, agents=agents, places=0, roles=agents if spec.roles == spec.agents else spec.roles)
 
 
 def load_experiment(folder: Path) -> Experiment:

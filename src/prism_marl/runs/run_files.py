@@ -3,8 +3,10 @@
 Every reader returns what it can read, and appends a sentence to ``notes`` for what it left out.
 """
 
+import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +41,7 @@ LARGEST_SPECTRA = 2**26  # bytes of those that are read together; a page shows 2
 MOST_LAYERS = 64  # with a spectrum
 MOST_PAIRS = 2**29  # seeds x pairs of identities x directions, which are compared: a thousand agents are a fifth of it
 MOST_FOOTPRINTS = 64  # rows
+MOST_TEAMS = 8  # sizes of teams in each
 
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
 
@@ -80,6 +83,7 @@ class FootprintRow:
     shared: float
     private: float
     bytes: float
+    teams: tuple[tuple[int, float, float], ...] = ()  # agents, parameters and private ones, as a team grows
 
 
 def evenly_spaced(count: int, limit: int) -> NDArray[np.int64]:
@@ -220,8 +224,21 @@ def load_footprint(path: Path, notes: list[str]) -> tuple[FootprintRow, ...]:
         if isinstance(row, dict) and number(row.get("parameters")) > 0:
             sizes = [number(row.get(key)) for key in ("parameters", "shared", "private", "bytes")]
             method = str(row.get("method", "unknown"))[:100]
-            rows.append(FootprintRow(method, str(row.get("label", method))[:100], *sizes))
+            rows.append(
+                FootprintRow(method, str(row.get("label", method))[:100], *sizes, teams=_teams(row.get("teams")))
+            )
     return tuple(rows)
+
+
+def _teams(raw: Any) -> tuple[tuple[int, float, float], ...]:
+    """The sizes of larger and smaller teams that a row tells; runs of earlier versions tell none."""
+    found = []
+    for agents, sizes in itertools.islice(raw.items(), MOST_TEAMS) if isinstance(raw, dict) else ():
+        if re.fullmatch("[0-9]{1,6}", str(agents)) and isinstance(sizes, list) and len(sizes) == 2:
+            parameters, private = map(number, sizes)
+            if parameters > 0:
+                found.append((int(agents), parameters, private))
+    return tuple(found)
 
 
 def load_deployment(path: Path, notes: list[str]) -> dict[str, float]:

@@ -219,6 +219,10 @@ class Sharing(abc.ABC):
         """The number of identities of the layers."""
         return agents
 
+    def reads_id(self) -> bool:
+        """Whether agents read their index: of the class, where no setting says otherwise."""
+        return self.agent_id
+
     def by_role(self) -> bool:
         """Whether the identity is the observation's role (unit type) instead of the agent index."""
         return False

@@ -43,6 +43,7 @@ class Prism(Sharing):
     ortho: float = 0.01  # weight of the orthogonality term
     diversity: float = 5.0  # strength of the diversity term relative to the task loss
     masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
+    ids: bool = field(default=True, metadata={"since": 2})  # agents read their index; if not, only masks differ
     init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # start of U, s, V
     common_part: Literal["leading", "trailing", "random"] = "leading"  # which singular values are common
     threshold_scale: float = 5.0  # thresholds start at -(scale * u + shift), u uniform in [0, 1]
@@ -75,6 +76,9 @@ class Prism(Sharing):
 
     def identities(self, agents: int, roles: int) -> int:
         return roles if self.by_role() else agents
+
+    def reads_id(self) -> bool:
+        return self.ids
 
     def by_role(self) -> bool:
         return self.masks == "role"

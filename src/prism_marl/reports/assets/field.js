@@ -44,9 +44,9 @@ function fieldSection(section, run) {
   const plain = (text, onclick) => make("button", { type: "button", text, onclick });
   const side = make("div", {}, make("h3", { text: `The trained team, seed ${run.field.seed}` }),
     make("div", { class: "bar" }, button, plain("One step", () => { stop(); step(); }), plain("New field", () => { stop(); begin(); })), facts,
-    caption("It plays here.", `The run's policy, computed in this page from its own matrices (rounded to half precision).${game.name === "lbf" ? " Drag food or agents to another cell and watch what the team does about it." : ""}${team.spectra.length ? " Below, switch directions of the shared matrices off and see who needed them." : ""}`));
+    caption("It plays here.", `The run's policy, computed in this page from its own matrices (rounded to half precision).${rules.hint?.(game) ?? ""}${team.spectra.length ? " Below, switch directions of the shared matrices off and see who needed them." : ""}`));
   section.append(heading("Play with the team"), make("div", { class: "split" }, make("div", { class: "board panel" }, board), side));
-  if (team.spectra.length) section.append(switches(team, show, [plain(`Compare on ${COMPARED} fields`, () => compare(game, team, verdict)), verdict]));
+  if (team.spectra.length) section.append(switches(game, team, show, [plain(`Compare on ${COMPARED} fields`, () => compare(game, team, verdict)), verdict]));
   figure(board, show);
   return true;
 }
@@ -55,8 +55,8 @@ function fieldSection(section, run) {
 function paintField(board, game, state, size, moved) {
   paintBoard(board, size, { shapes: [] });
   const unit = Math.max(size.width, size.height) / 10;
-  for (const { piece, name, shape: [kind, across, colour, ring] } of GAMES[game.name].pieces(game, state)) {
-    const node = draw("g", { class: "piece", tabindex: 0, role: "button", "aria-label": name }, ...paintShape([kind, piece.col + 0.5, piece.row + 0.5, across, colour, String(piece.level), ring], unit));
+  for (const { piece, name, label = piece.level, shape: [kind, across, colour, ring] } of GAMES[game.name].pieces(game, state)) {
+    const node = draw("g", { class: "piece", tabindex: 0, role: "button", "aria-label": name }, ...paintShape([kind, piece.col + 0.5, piece.row + 0.5, across, colour, String(label), ring], unit));
     node.addEventListener("pointerdown", (event) => drag(event, board, node, piece, moved));
     node.addEventListener("keydown", (event) => {
       const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
@@ -87,17 +87,20 @@ function drag(event, board, node, piece, moved) {
 }
 
 // One square for each direction of each row of singular values: a click takes it from that row, or gives it back.
-function switches(team, changed, comparison) {
+function switches(game, team, changed, comparison) {
   const common = team.spectra.filter((spectrum) => spectrum.common >= spectrum.s.shape[1]).map((spectrum) => spectrum.layer);
   const panel = make("div", { class: "panel switches" }), grids = team.spectra.filter((spectrum) => spectrum.common < spectrum.s.shape[1]).map((spectrum) => switchGrid(team, spectrum, () => repaint()));
   const repaint = () => { for (const grid of grids) grid.paint(); changed(); };
-  const all = (to) => { for (const spectrum of team.spectra) to(spectrum); repaint(); };
+  const all = (to) => { masks?.reset(); for (const spectrum of team.spectra) to(spectrum); repaint(); };
+  const masks = wardrobe(team, repaint), served = servedSentence(team), worth = make("div", { "aria-live": "polite" });
+  const trained = () => all((spectrum) => spectrum.s.numbers.set(spectrum.trained));
   panel.append(make("div", { class: "bar" }, make("h3", { text: "Directions of the shared matrices" }),
-    make("button", { type: "button", text: "As trained", onclick: () => all((spectrum) => spectrum.s.numbers.set(spectrum.trained)) }),
+    make("button", { type: "button", text: "As trained", onclick: trained }),
     make("button", { type: "button", text: "All own directions off", onclick: () => all(({ s, common }) => s.numbers.forEach((_, at) => { if (at % s.shape[1] >= common) s.numbers[at] = 0; })) })),
+  served ? make("p", { class: "start", text: served }) : "", masks ? masks.bar : "",
   make("div", { class: "grids" }, ...grids.map((grid) => grid.node)),
   common.length ? make("p", { class: "caption", text: `In ${common.join(", ")} all directions are common.` }) : "",
-  make("div", { class: "bar" }, ...comparison),
+  make("div", { class: "bar" }, ...(grids.length ? [make("button", { type: "button", text: "What is each direction worth?", onclick: () => measureDirections(game, team, worth, trained) })] : []), ...comparison), worth,
   caption("Who needs which direction?", "Each row is an agent, or all of them where they have the same numbers; each square a direction that is not common to all by design. A click on a square switches it for that row, with Shift for every row; with the keyboard, arrow keys and Enter. What nobody uses cannot be switched on."));
   repaint();
   return panel;
@@ -140,7 +143,7 @@ function switchGrid(team, spectrum, changed) {
     node.setAttribute("aria-checked", String(value > 0));
     node.setAttribute("fill", value ? rampColour(SIZE_RAMP, value / top) : cssColour("--off"));
   });
-  const node = make("div", {}, make("h4", { text: spectrum.layer }), picture);
+  const node = make("div", { class: own.length > 24 ? "broad" : "" }, make("h4", { text: spectrum.layer }), picture);
   return { node, paint };
 }
 

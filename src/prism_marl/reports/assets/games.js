@@ -1,4 +1,4 @@
-// The rules of games that the visitor may play with, as in envs/lbf.py and envs/roles.py; the tests compare them.
+// The rules of games that the visitor may play with, as in envs/lbf.py and envs/roles.py; the tests compare them. The orchard has a file of its own.
 
 const LOAD = 5, FOOD_DISTANCE = 2, MOVES = [[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1], [0, 0]];
 
@@ -64,6 +64,7 @@ const GAMES = {
         ...state.players.map((piece, agent) => ({ piece, name: `agent ${agent + 1}, level ${piece.level}`, shape: ["disc", 0.8, agent, piece.loading] }))];
     },
     actions: ["stay", "north", "south", "west", "east", "load"],
+    hint: () => " Drag food or agents to another cell and watch what the team does about it.",
     size: (game) => [game.cols, game.rows],
     moved: (state) => inOrder(state.foods),
   },

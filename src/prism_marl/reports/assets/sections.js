@@ -12,6 +12,8 @@ function footprintSection(section, run) {
   section.append(heading("Footprint", { "": "footprint" }), make("div", { class: "panel" }, grid),
     caption("What diversity costs.", "All parameters of the agents' networks on this task and width; hatched is what belongs to single agents. Look for methods that give agents a matrix of their own yet keep the hatched part small: it is what grows with every further agent."));
   figure(grid, redraw);
+  const teams = teamsPanel(run);
+  if (teams) section.append(teams);
   const ship = shipping(run.deployment);
   if (ship) section.append(ship);
   return true;
