@@ -111,6 +111,16 @@ class Experiment:
         if self.sharing.by_role() and identities < 2:
             raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")
 
+    def warnings(self) -> list[str]:
+        """Sentences about settings that are valid but keep this run from learning as it could."""
+        found = [self.learner.warning(self.run.steps)]
+        if self.sharing.pretraining_steps() >= self.run.steps:
+            found = [
+                f"sharing.pretraining: {self.sharing.pretraining_steps():,} random steps come before learning and the "
+                f"run has {self.run.steps:,}, so nothing is learned; lower --sharing.pretraining or raise --steps"
+            ]
+        return [sentence for sentence in found if sentence]
+
     def to_json(self) -> str:
         """Readable, stable text."""
         return json.dumps({"format": FORMAT, **config.to_dict(self)}, indent=2) + "\n"
