@@ -48,7 +48,7 @@ def followed(tmp_path_factory):
 
 
 def test_every_command_of_the_page_works(followed):
-    assert {words[1] for words in commands() if words[0] == "prism-marl"} == {"train", "export", "report"}
+    assert {words[1] for words in commands() if words[0] == "prism-marl"} == {"train", "play", "export", "report"}
     for name in ("team.onnx", "team.npz", "files for robots/first.safetensors", "runs/team/policy-seed-0.onnx"):
         told = json.loads((followed / f"{name}.json").read_text())
         assert told["observation"][0]["name"] == "food0.row" and told["actions"][5]["name"] == "load"

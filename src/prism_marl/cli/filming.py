@@ -26,7 +26,7 @@ def check_camera(task: str, target: str | None) -> None:
     """Refuse the camera before anything is played: a task without one, no file to film into, no graphics library."""
     if not task.startswith("mamujoco/"):
         raise UserError(
-            f"--camera: '{task}' has no camera, only mamujoco tasks do; leave it out and --render draws by itself"
+            f"--camera: '{task}' has no camera, only mamujoco tasks do; leave it out, and pictures are drawn"
         )
     if target is None or target == "text":
         raise UserError("--camera: pictures need a file; add --render FILE.gif or FILE.mp4")

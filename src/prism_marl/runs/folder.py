@@ -13,7 +13,7 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from prism_marl import envs
+from prism_marl import __version__, envs
 from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
@@ -212,7 +212,20 @@ def load_experiment(folder: Path) -> Experiment:
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
     explain_unknown_names(text, folder)
-    return Experiment.from_json(text)
+    try:
+        return Experiment.from_json(text)
+    except UserError as error:
+        if (written := history.version(folder)) and _release(written) > _release(__version__):
+            raise UserError(
+                f"{folder} was written by prism-marl {written} and this is {__version__}, which cannot read it "
+                f"({error}); update prism-marl",
+                code=error.code,
+            ) from None
+        raise
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def write_replay(
