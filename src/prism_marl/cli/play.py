@@ -1,6 +1,7 @@
 """``prism-marl play``: watch a trained team, at once with an example that comes with the package."""
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def run(argv: list[str]) -> int:
     parser = Arguments("play", "Watch a trained team play one episode, in the terminal or as a film.")
     parser.add_argument("what", nargs="?", help="an example (see --list), a run folder, or an exported policy")
     parser.add_argument("--list", action="store_true", help="list the examples, and stop")
-    parser.add_argument("--out", metavar="FILE", help="write a film, FILE.gif or FILE.mp4")
+    parser.add_argument("--out", type=some_path, metavar="FILE", help="write a film, FILE.gif or FILE.mp4")
     parser.add_argument("--episode", type=whole, default=0, help="which episode: 0, 1, 2, ...")
     parser.add_argument("--seed", type=whole, help="of a run folder: which seed's team (default: the first)")
     parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
@@ -45,7 +46,7 @@ def run(argv: list[str]) -> int:
     configure_jax()
     policy = _policy(found)
     if found.camera:
-        filming.check_camera(policy.contract.task, found.out)
+        filming.check_camera(policy.contract.task, str(found.out))
     _show(policy, play_episode(policy, found.episode), found)
     return 0
 
@@ -65,8 +66,7 @@ def _check(found: argparse.Namespace) -> None:
     if not 0 <= found.episode < 2**31:
         raise UserError(f"--episode: {found.episode} is outside 0 to {2**31 - 1}")
     if found.out is not None:
-        some_path(found.out)
-        filming.check_target(found.out, "--out")
+        filming.check_target(str(found.out), "--out")
     if found.camera and found.out is None:
         raise UserError("--camera: pictures need a file; add --out FILE.gif or FILE.mp4")
 
@@ -90,15 +90,17 @@ def _policy(found: argparse.Namespace) -> Policy:
 
 def _show(policy: Policy, moments: Iterator[Moment], found: argparse.Namespace) -> None:
     c, console = policy.contract, Console(highlight=False, markup=False)
+    first = next(moments)  # whatever is wrong with the policy or the task is said now
+    _refuse_undrawn(first, c.task)
+    moments = itertools.chain([first], moments)
     title = f"{c.method} with {c.learner} on {c.task}, {c.agents} agents, {c.steps:,} steps of training"
     console.print(title, soft_wrap=True)
     if found.out is None and sys.stdout.isatty():
-        total, steps = _animate(moments, c.task)
+        total, steps = _animate(moments)
         where = ""
     else:
         kept = list(moments)
         total, steps = kept[-1].total, len(kept) - 1
-        _refuse_undrawn(kept[0], c.task)
         where = _filmed(kept, c.task, found) if found.out is not None else _printed(kept, console)
     console.print(f"return {total:.3f} in {steps} steps{where}", soft_wrap=True)
 
@@ -108,12 +110,11 @@ def _refuse_undrawn(moment: Moment, task: str) -> None:
         raise UserError(f"play: '{task}' has no drawing; lbf, skirmish, mamujoco and reach tasks do")
 
 
-def _animate(moments: Iterator[Moment], task: str) -> tuple[float, int]:
+def _animate(moments: Iterator[Moment]) -> tuple[float, int]:
     """Show an episode in the terminal as it is played."""
     total, steps, begun = 0.0, -1, time.monotonic()
     with Live(refresh_per_second=20, transient=False) as live:
         for moment in moments:
-            _refuse_undrawn(moment, task)
             steps, total = steps + 1, moment.total
             if moment.scene is not None:
                 live.update(Text(scene_to_text(moment.scene)), refresh=True)
@@ -134,7 +135,7 @@ def _printed(moments: list[Moment], console: Console) -> str:
 def _filmed(moments: list[Moment], task: str, found: argparse.Namespace) -> str:
     kept = filming.thinned(moments, filming.FILM_FRAMES)
     if found.camera:
-        filming.save(filming.photographed(task, [moment.state for moment in kept]), Path(found.out))
+        filming.save(filming.photographed(task, [moment.state for moment in kept]), found.out)
     else:
-        filming.save([moment.scene for moment in kept if moment.scene is not None], Path(found.out))
+        filming.save([moment.scene for moment in kept if moment.scene is not None], found.out)
     return f": {found.out}"
