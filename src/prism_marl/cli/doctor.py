@@ -1,6 +1,5 @@
 """``prism-marl doctor``: what is installed, what this machine can do, and the command for whatever is missing."""
 
-import ctypes.util
 import os
 import platform
 import shutil
@@ -13,7 +12,7 @@ from prism_marl import __version__
 from prism_marl.cli.arguments import Arguments
 from prism_marl.cli.requirements import PACKAGE, Requirement, extras_of, requirements_of
 from prism_marl.cli.screen import counted, show, show_json, table
-from prism_marl.envs.mamujoco.camera import LIBRARIES
+from prism_marl.envs.mamujoco.camera import graphics_packages
 from prism_marl.errors import UserError, install_command
 from prism_marl.render.mp4 import find_ffmpeg
 from prism_marl.runs.machine import cache_folder, configure_jax
@@ -130,8 +129,7 @@ def programs() -> Iterable[Finding]:
     except UserError:
         command = f"install ffmpeg, or {install_command(extra='video')}"
         yield Finding("ffmpeg", "missing", "films as MP4; GIF needs nothing", command)
-    held = [package for library, package in LIBRARIES.values() if ctypes.util.find_library(library)]
-    if held:
+    if held := graphics_packages():
         chosen = f", MUJOCO_GL={os.environ['MUJOCO_GL']}" if os.environ.get("MUJOCO_GL") else ""
         yield Finding("graphics", "ok", f"{', '.join(held)}{chosen}: robots through MuJoCo's camera")
     else:

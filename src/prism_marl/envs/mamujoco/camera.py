@@ -43,6 +43,11 @@ def frames(
         studio.close()
 
 
+def graphics_packages() -> list[str]:
+    """Debian's packages of the graphics libraries that are there."""
+    return [package for library, package in LIBRARIES.values() if ctypes.util.find_library(library)]
+
+
 class _Studio:
     """A picture in memory, into which the engine draws."""
 
