@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12", "3.13")
-WITHOUT = "needs a package that is not installed: "  # after which a message names the command that installs it
+WITHOUT = "not installed: "  # after which a message names the command that installs it
 SMALL = ("--steps", "1000")
 
 
