@@ -7,7 +7,7 @@ TORCH_VENV := .venv-torch
 TORCH_READY := $(TORCH_VENV)/.ready
 TORCH_FLAGS ?=
 
-.PHONY: demo test lint torch frameworks bench learn soak lock clean
+.PHONY: demo test lint torch frameworks docs bench learn soak wheel lock clean
 
 # The lock holds every package, so pip must not look for others (`--no-deps`): an older pip asked for `name[extra]` takes the
 # newest release it finds instead of the locked one, and refuses it.
@@ -89,6 +89,10 @@ soak: $(READY)
 	$(BIN)/python benchmarks/soak_chaos.py --minutes 60
 	$(BIN)/python benchmarks/soak_sweep.py --experiments 200
 	$(BIN)/python benchmarks/soak_memory.py
+
+# Wheel and source archive in dist/, tried in clean environments of every Python that is found (docs/release.md).
+wheel: $(READY)
+	$(BIN)/python release/check.py
 
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.
 lock:

@@ -37,6 +37,7 @@ ALLOWED = {
     ("runs/trackers.py", "importlib.import_module"): "the package of a tracker that a user names",
     ("envs/mamujoco/camera.py", "importlib.import_module"): "MuJoCo's renderer, by its one name",
     ("envs/mamujoco/camera.py", "ctypes.util"): "asks which graphics libraries are there",
+    ("cli/completion.py", "importlib.import_module"): "a command from the table COMMANDS",
 }
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset as preset_of
 from prism_marl.monitor import Monitor, ProgressBar, Quiet
 from prism_marl.policies.export import Exported
 from prism_marl.runs.exporting import export_run
 from prism_marl.runs.folder import extend as extend_folder
-from prism_marl.runs.folder import load_experiment
+from prism_marl.runs.folder import load_experiment, refuse_strange_folder
 from prism_marl.runs.machine import full_memory_explained, jax_settings
 from prism_marl.runs.runner import run as run_experiment
 from prism_marl.runs.trackers import check_sinks, tracked
@@ -117,6 +117,7 @@ def train(
         with jax_settings(deterministic=deterministic, tf32=tf32):
             chosen, networks = begun_from(source, chosen, freeze)
         folder = Path(out) if out is not None else chosen.folder(Path("runs"))
+        refuse_strange_folder(folder)
         keep_networks(networks, folder)
     return _train(chosen, folder, progress, trackers, deterministic=deterministic, tf32=tf32, strict=strict)
 
@@ -163,6 +164,7 @@ def _train(
     from prism_marl.reports.outcome import tell_outcome
 
     chosen.validate()
+    refuse_strange_folder(folder)
     names = check_sinks(",".join(trackers) or None)
     title = f"{chosen.sharing.label} · {chosen.task} · {chosen.run.seeds} seed(s)"
     with contextlib.ExitStack() as stack:
@@ -172,6 +174,8 @@ def _train(
             monitor = progress
         if isinstance(monitor, ProgressBar):
             stack.enter_context(monitor)
+        for sentence in [] if (folder / "done").exists() else chosen.warnings():
+            monitor.note(f"warning: {sentence}")
         watched = stack.enter_context(tracked(monitor, names, chosen, folder))
         run_experiment(chosen, folder, watched, cache, strict=strict)
         tell_outcome(folder, monitor, chosen.run.steps)
@@ -243,9 +247,13 @@ def report(runs: Sequence["Folder | Run"], *, out: Folder, title: str | None = N
     Returns:
         The page.
     """
+    from prism_marl.reports.load import find_runs
     from prism_marl.reports.page import write_page, write_report  # matplotlib only where something is drawn
 
     folders = [run.folder if isinstance(run, Run) else Path(run) for run in runs]
+    if not any(find_runs(folder, allow_none=True) for folder in folders):
+        where = ", ".join(map(str, folders))
+        raise UserError(f"there are no runs in {where}: give run folders of `prism-marl train`, or folders above them")
     write = write_report if Path(out).suffix.lower() in (".html", ".htm") else write_page
     return write(folders, Path(out), title)
 
@@ -286,7 +294,7 @@ class Run:
         try:
             import pandas  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError:
-            raise UserError("dataframe: pandas is not installed: pip install pandas") from None
+            raise UserError(f"dataframe: pandas is not installed: {install_command('pandas')}") from None
         parts = [pandas.DataFrame({"seed": one.seed, "step": one.steps, **one.metrics}) for one in self._seeds(kind)]
         return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame(columns=["seed", "step"])
 

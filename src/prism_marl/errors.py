@@ -2,7 +2,11 @@
 
 import difflib
 import errno
+import importlib.util
+import shlex
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -23,6 +27,18 @@ def storage_error(error: OSError, remedy: str = "choose another file or folder")
     if error.errno in MACHINE:
         return UserError(f"{problem}; free some space or {remedy}", code=1)
     return UserError(f"{problem}; {remedy}")
+
+
+def install_command(*packages: str, extra: str = "") -> str:
+    """The command that installs packages, or an extra of this one, for the Python that runs now. Where this package is
+    installed, from a wheel or from a clone, pip takes its extras from there."""
+    words = [f"'{package}'" for package in ([f"prism-marl[{extra}]"] if extra else packages)]
+    python = Path(sys.executable)
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    if importlib.util.find_spec("pip") is None:
+        return f"uv pip install --python {shlex.quote(str(python))} {' '.join(words)}"
+    return f"{shlex.quote(str(python))} -m pip install {' '.join(words)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

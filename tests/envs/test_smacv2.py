@@ -101,7 +101,7 @@ def game(installed):
 
 
 def test_without_the_package_one_sentence_says_what_to_install_and_what_to_play():
-    with pytest.raises(UserError, match=r"pip install git\+https.*smacv2.git; 'skirmish/terran_5_vs_5' needs neither$"):
+    with pytest.raises(UserError, match=r"pip install .*smacv2.git'; 'skirmish/terran_5_vs_5' needs neither$"):
         envs.make_python("smacv2/terran_5_vs_5")
     with pytest.raises(UserError, match="needs no '-published'; write 'smacv2/zerg_5_vs_5'"):
         envs.make_python("smacv2/zerg_5_vs_5-published")

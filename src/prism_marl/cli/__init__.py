@@ -6,19 +6,25 @@ import re
 import sys
 
 from prism_marl.errors import UserError, nearest, storage_error
+from prism_marl.training.compiling import exit_if_compiling
 
 COMMANDS = {
     "train": "train a team, or continue a run that was interrupted",
     "sweep": "train a grid of experiments, on this machine or on a Ray cluster",
     "eval": "play greedy episodes with a trained team; watch them as text, GIF or MP4",
+    "play": "watch a trained team: an example that comes with the package, a run, or an exported policy",
     "export": "write a trained policy as ONNX, safetensors or NPZ, for use without this package",
     "report": "make the page of one or several runs",
     "reproduce": "make a figure or table of the paper: train what is missing, then draw",
     "footprint": "count parameters and per-agent overhead of any method and task",
     "list": "show tasks, methods and presets",
+    "doctor": "show versions, devices, extras and caches, and what is missing",
+    "completion": "print a script that completes commands, tasks, methods and options in a shell",
     "cache": "show the compiled programs that are kept between starts, and delete them",
     "demo": "train Prism on a small foraging task and write its page",
 }
+
+INTERRUPTED = 130  # exit code after Ctrl-C or SIGTERM
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,6 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     # Actors of robots run in numpy with small products: more threads would only slow down each other and the physics.
     # numpy reads this variable when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    code = _answered(argv)
+    if code == INTERRUPTED:
+        exit_if_compiling(code)
+    return code
+
+
+def _answered(argv: list[str]) -> int:
+    """Run the command; whatever it raises that can be expected becomes one sentence and an exit code."""
     try:
         _refuse_invalid_text(argv)
         return _run(argv)
@@ -37,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("prism-marl: interrupted", file=sys.stderr)  # noqa: T201
-        return 130
+        return INTERRUPTED
     except OSError as error:  # of a file or folder, where the command itself does not expect it
         return _complain(storage_error(error))
 

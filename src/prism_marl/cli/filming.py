@@ -26,22 +26,24 @@ def check_camera(task: str, target: str | None) -> None:
     """Refuse the camera before anything is played: a task without one, no file to film into, no graphics library."""
     if not task.startswith("mamujoco/"):
         raise UserError(
-            f"--camera: '{task}' has no camera, only mamujoco tasks do; leave it out and --render draws by itself"
+            f"--camera: '{task}' has no camera, only mamujoco tasks do; leave it out, and pictures are drawn"
         )
     if target is None or target == "text":
         raise UserError("--camera: pictures need a file; add --render FILE.gif or FILE.mp4")
     camera.frames(task, [])
 
 
-def check_target(target: str) -> None:
+def check_target(target: str, option: str = "--render") -> None:
     """Refuse a file that cannot become a film before anything is played."""
     name = Path(target)
     ending = name.suffix.lower()
     if target != "text" and ending not in SAVERS:
+        word = " and the word text" if option == "--render" else ""
         raise UserError(
-            f"--render: cannot write '{name.name}'; {known_endings()} and the word text are known, "
-            f"try '{name.stem or 'x'}.gif'"
+            f"{option}: cannot write '{name.name}'; {known_endings()}{word} are known, try '{name.stem or 'x'}.gif'"
         )
+    if target != "text" and not name.parent.is_dir():
+        raise UserError(f"{option}: there is no folder '{name.parent}'; make it first, or choose another file")
     if ending == ".mp4":
         find_ffmpeg()
 
@@ -60,7 +62,9 @@ def film(trainer: Trainer, state: TrainState, seed: int, episode: int) -> tuple[
     """One episode through MuJoCo's camera: pictures, the return, and the steps played."""
     states: list[Any] = []
     _, total = trainer.watch(state, seed=seed, number=episode, states=states)
-    pictures = [
-        Image.fromarray(picture) for picture in camera.frames(trainer.experiment.task, thinned(states, FILM_FRAMES))
-    ]
-    return pictures, total, len(states) - 1
+    return photographed(trainer.experiment.task, thinned(states, FILM_FRAMES)), total, len(states) - 1
+
+
+def photographed(task: str, states: Sequence[Any]) -> list[Image.Image]:
+    """Pictures of a robot in these states."""
+    return [Image.fromarray(picture) for picture in camera.frames(task, states)]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from prism_marl import sharing
-from prism_marl.cli.arguments import Arguments, some_path, whole
+from prism_marl.cli.arguments import Arguments, known_fields, some_path, whole
 from prism_marl.cli.screen import show, show_json, table
 from prism_marl.envs import describe
 from prism_marl.errors import UserError
@@ -102,7 +102,7 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     parser.add_argument("--plot", type=some_path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_modules()
-    options, fields = parser.parse_with_fields(argv)
+    options, fields = parser.parse_with_fields(argv, known_fields)
     parser.load_modules(options)
     if options.task is None:  # `--method prism lbf/10x10-3p-3f`: the word with a slash is the task
         options.task = next((word for word in options.method if "/" in word), None)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from prism_marl.cli.arguments import Arguments, some_path
+from prism_marl.cli.arguments import Arguments, known_fields, some_path
 from prism_marl.cli.executing import add_executor_options, chosen_executor, conclude
 from prism_marl.cli.screen import counted, show, table
 from prism_marl.errors import UserError
@@ -19,7 +19,7 @@ GRID_FILES = (".py", ".json")
 def run(argv: list[str]) -> int:
     """Train a grid of experiments; finished ones are skipped, interrupted ones continue."""
     parser = _parser()
-    found, fields = parser.parse_with_fields(argv)
+    found, fields = parser.parse_with_fields(argv, known_fields)
     modules = parser.load_modules(found)
     sweep = build(found, [*parser.short_fields(found), *fields])
     for experiment in sweep.experiments:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from prism_marl import api
-from prism_marl.cli.arguments import Arguments, some_path, whole
+from prism_marl.cli.arguments import Arguments, known_fields, some_path, whole
 from prism_marl.errors import UserError
 from prism_marl.experiment import config
 from prism_marl.experiment.presets import preset
@@ -26,7 +26,7 @@ DEFAULTS: dict[str, Any] = {
 def run(argv: list[str]) -> int:
     """Train, or continue what was interrupted."""
     parser = _parser()
-    found, fields = parser.parse_with_fields(argv)
+    found, fields = parser.parse_with_fields(argv, known_fields)
     parser.load_modules(found)
 
     how: dict[str, Any] = {

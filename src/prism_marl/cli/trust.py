@@ -28,7 +28,7 @@ def trusted_experiment(folder: Path, modules: list[str]) -> Experiment:
     files = [word for word in modules if _is_file(word)]
     loaded = load_modules(files)
     experiment = load_experiment(folder)
-    _check_trust(experiment.task, {word for word in modules if word not in files}, loaded)
+    check_trust(experiment.task, {word for word in modules if word not in files}, loaded)
     return experiment
 
 
@@ -37,12 +37,12 @@ def _is_file(word: str) -> bool:
     return Path(word).is_file() or "/" in word
 
 
-def _check_trust(task: str, trusted: set[str], files: tuple[Path, ...]) -> None:
+def check_trust(task: str, trusted: set[str], files: tuple[Path, ...], source: str = "config.json") -> None:
     """A module that a file names is run only if the user names it or its file, too: the folder may be a stranger's."""
     module = foreign_module(task)
     if module is not None and module not in trusted and not _is_one_of(module, files):
         raise UserError(
-            f"task: config.json names the Python module '{module}', whose code would run; "
+            f"task: {source} names the Python module '{module}', whose code would run; "
             f"add --module {module} if you trust it"
         )
 

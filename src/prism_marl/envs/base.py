@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Key
 
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
@@ -152,5 +152,5 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         raise UserError(
-            f"task: such tasks need a package that is not installed: pip install 'prism-marl[{extra}]'"
+            f"task: such tasks need a package that is not installed: {install_command(extra=extra)}"
         ) from None

@@ -7,14 +7,18 @@ field by its dotted path, and unknown names come with the nearest known one.
 import contextlib
 import dataclasses
 import decimal
+import difflib
 import inspect
 import math
 import re
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from prism_marl.errors import UserError, nearest
+
+MOST_MEANT = 3  # options that a hint names
 
 Config = TypeVar("Config")
 
@@ -64,17 +68,16 @@ def from_dict(cls: type[Config], data: Any, path: str = "") -> Config:
 
 def override(config: Config, path: str, text: str, trail: str = "") -> Config:
     """A copy with the field at a dotted path replaced by the value of a command-line word."""
+    if not _exists(config, path):
+        known, given = [option for option, _, _ in options(config, trail)], _join(trail, path)
+        raise UserError(f"--{given}: there is no such option; {nearest_option(given, known)}")
     name, _, rest = path.partition(".")
     here = _join(trail, name)
-    declared = dataclasses.fields(config)  # pyright: ignore[reportArgumentType]
-    fields = {f.name for f in declared if "recorded" not in f.metadata}
-    if name not in fields:
-        raise UserError(f"--{here}: there is no such option; {nearest(name, fields)}")
     value = getattr(config, name)
     if dataclasses.is_dataclass(value):
         if not rest:
-            options = nearest("", [f"{here}.{f.name}" for f in dataclasses.fields(value)])
-            raise UserError(f"--{here}: names a group of options, not one; {options}")
+            fields = ", ".join(f"--{path}" for path, _, _ in options(value, here))
+            raise UserError(f"--{here}: names a group of options, not one; known: {fields}")
         new: Any = override(value, rest, text, here)
     elif rest:
         raise UserError(f"--{_join(trail, path)}: '{here}' has no fields of its own")
@@ -83,13 +86,40 @@ def override(config: Config, path: str, text: str, trail: str = "") -> Config:
     return dataclasses.replace(config, **{name: new})  # pyright: ignore[reportArgumentType, reportReturnType]
 
 
+def _exists(config: Any, path: str) -> bool:
+    """Whether the names of a dotted path are fields, as far as there are groups of fields."""
+    for name in path.split("."):
+        if not dataclasses.is_dataclass(config):
+            break
+        if name not in {field.name for field in dataclasses.fields(config) if "recorded" not in field.metadata}:
+            return False
+        config = getattr(config, name)
+    return True
+
+
+def nearest_option(name: str, paths: Iterable[str], words: Iterable[str] = ()) -> str:
+    """A hint for a misspelt option: a field that has this last name, else what is spelt most alike. Fields are named by
+    their whole dotted paths; ``words`` are options that set no field, with their dashes."""
+    paths, words, name = list(paths), list(words), name.removeprefix("--")
+    last = name.rpartition(".")[2].replace("-", "_")
+    for ending in (f".{last}", f"_{last}"):
+        if same := [f"'--{path}'" for path in paths if path.endswith(ending)][:MOST_MEANT]:
+            return f"did you mean {' or '.join(same)}?"
+    spelt = {path.rpartition(".")[2]: f"--{path}" for path in paths} | {path: f"--{path}" for path in paths}
+    spelt |= {word.removeprefix("--"): word for word in words}
+    if close := difflib.get_close_matches(name, spelt, n=1, cutoff=0.5):
+        return f"did you mean '{spelt[close[0]]}'?"
+    group = [f"--{path}" for path in paths if path.startswith(f"{name.partition('.')[0]}.")]
+    return f"known: {', '.join(group or sorted(words) or sorted({path.partition('.')[0] for path in paths}))}"
+
+
 def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
     """Every field as (dotted path, current value, what it is for), the last read from the comment beside it.
 
     Tags are left out: ``sharing.method`` says which class this is and has no other value.
     """
     rows = []
-    comments, hints = _comments(type(config)), typing.get_type_hints(type(config))
+    meanings, hints = comments(type(config)), typing.get_type_hints(type(config))
     for field in ordered_fields(config):
         if get_origin(hints[field.name]) is Literal and len(get_args(hints[field.name])) == 1:
             continue
@@ -99,7 +129,7 @@ def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
         if dataclasses.is_dataclass(value):
             rows += options(value, path)
         else:
-            rows.append((path, value, comments.get(field.name, "")))
+            rows.append((path, value, meanings.get(field.name, "")))
     return rows
 
 
@@ -194,7 +224,7 @@ def read_number(text: str) -> int | float | None:
     return None
 
 
-def _comments(cls: type) -> dict[str, str]:
+def comments(cls: type) -> dict[str, str]:
     """Trailing comments of field declarations: the explanation stands once, beside the field."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):

@@ -16,7 +16,7 @@ from prism_marl.learners import LEARNERS, Settings
 from prism_marl.sharing import Sharing
 from prism_marl.storage.files import parse_object
 
-FORMAT = 1  # of config.json; raised when old folders can no longer be continued
+FORMAT = 1  # of config.json, and the major version that reads it: see docs/release.md
 MOST_ROWS = 100_000  # evaluations of all seeds together: some 50 MB in each file of rows
 LARGEST = {int: 2**31 - 1, float: 3.4e38}  # what the compiled program can hold
 
@@ -111,6 +111,16 @@ class Experiment:
         if self.sharing.by_role() and identities < 2:
             raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")
 
+    def warnings(self) -> list[str]:
+        """Sentences about settings that are valid but keep this run from learning as it could."""
+        found = [self.learner.warning(self.run.steps)]
+        if self.sharing.pretraining_steps() >= self.run.steps:
+            found = [
+                f"sharing.pretraining: {self.sharing.pretraining_steps():,} random steps come before learning and the "
+                f"run has {self.run.steps:,}, so nothing is learned; lower --sharing.pretraining or raise --steps"
+            ]
+        return [sentence for sentence in found if sentence]
+
     def to_json(self) -> str:
         """Readable, stable text."""
         return json.dumps({"format": FORMAT, **config.to_dict(self)}, indent=2) + "\n"
@@ -127,6 +137,11 @@ class Experiment:
         if not isinstance(data, dict):
             raise UserError("config.json: expected an object with fields")
         found = data.pop("format", None)
+        if type(found) is int and found > FORMAT:
+            raise UserError(
+                f"config.json: format {found} is of a newer version of prism-marl, and this one reads format {FORMAT}; "
+                f"update prism-marl to {found}.0 or newer, or use a new folder"
+            )
         if found != FORMAT:
             raise UserError(
                 f"config.json: format {found!r} cannot be read by this version (it reads {FORMAT}); use a new folder"

@@ -187,6 +187,11 @@ class Settings(abc.ABC):
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Raises ``UserError`` for what would otherwise fail inside the compiler."""
 
+    def warning(self, steps: int) -> str:
+        """A sentence about what works in ``steps`` environment steps, but hardly as it is meant; empty if nothing."""
+        del steps
+        return ""
+
 
 class Deployment(NamedTuple):
     """How a trained policy turns observations into actions outside of training: a learner says it once, and every

@@ -57,6 +57,15 @@ class ValueSettings(Settings):
                 )
         self._validate_episodes(envs)
 
+    def warning(self, steps: int) -> str:
+        if self.epsilon_anneal <= steps or self.epsilon_start <= self.epsilon_finish:
+            return ""
+        left = self.epsilon_start - (self.epsilon_start - self.epsilon_finish) * steps / self.epsilon_anneal
+        return (
+            f"learner.epsilon_anneal: exploration takes {self.epsilon_anneal:,} steps and the run has {steps:,}, so "
+            f"{left:.0%} of the actions are still random at its end; lower --learner.epsilon_anneal or raise --steps"
+        )
+
     def _validate_episodes(self, envs: int) -> None:
         if self.batch > self.buffer:
             raise UserError(

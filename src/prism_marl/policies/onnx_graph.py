@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.policies.contract import CORE
 from prism_marl.policies.layers import Factored, Layer
 from prism_marl.policies.policy import UNAVAILABLE, Policy
@@ -25,7 +25,7 @@ def require_onnx() -> Any:
         import onnx
     except ModuleNotFoundError:
         raise UserError(
-            "--format: onnx needs a package that is not installed: pip install 'prism-marl[onnx]'"
+            f"--format: onnx needs a package that is not installed: {install_command(extra='onnx')}"
         ) from None
     return onnx
 

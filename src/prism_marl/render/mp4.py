@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.render.draw import as_image
 from prism_marl.scene import Scene
 
@@ -25,7 +25,7 @@ def find_ffmpeg() -> str:
         if program and _encodes(program):
             return program
     raise UserError(
-        "--render: an .mp4 needs the program ffmpeg with H.264; pip install 'prism-marl[video]', or choose .gif"
+        f"--render: an .mp4 needs the program ffmpeg with H.264: {install_command(extra='video')}, or choose .gif"
     )
 
 

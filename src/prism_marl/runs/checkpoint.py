@@ -121,10 +121,11 @@ def load(path: Path, template: State, owner: str = "", without: str = "") -> tup
             found = digest(tensors | {name: Pieces(file, name) for name in passed}, written)
     except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
         raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
-    if metadata.get("format") != FORMAT:
-        raise UserError(
-            f"checkpoint {path.name} has format {metadata.get('format')}, this version reads {FORMAT}", code=1
-        )
+    held = str(metadata.get("format"))
+    if held != FORMAT:
+        newer = held.isascii() and held.isdigit() and len(held) < 9 and int(held) > int(FORMAT)
+        remedy = "; a newer prism-marl wrote it: update prism-marl" if newer else ""
+        raise UserError(f"checkpoint {path.name} has format {held}, this version reads {FORMAT}{remedy}", code=1)
     if metadata.get("digest") != found:
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:

@@ -14,7 +14,7 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from prism_marl import envs
+from prism_marl import __version__, envs
 from prism_marl.errors import UserError, storage_error
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
@@ -29,10 +29,26 @@ from prism_marl.sharing import METHODS, Sharing
 from prism_marl.sharing.footprint import Footprint, footprint
 from prism_marl.storage.files import LOCK, HeldFolder, StrangeFileError, parse_json, read_text, refuse_links_out
 from prism_marl.storage.sealed import serialise
+from prism_marl.training.state import TrainState
+from prism_marl.training.trainer import Trainer
 from prism_marl.types import EnvSpec
 
 MOST_SHOWN = 8  # fields in which two experiments differ
 TEAMS = (3, 16, 128)  # agents for which the page tells every method's size besides the team's own number
+START = "start.safetensors"  # the networks that a run begins with, where these are another run's
+BEFORE_A_RUN = (LOCK, "log.txt", "progress.json", START)  # what may be in a folder before config.json
+
+
+def refuse_strange_folder(folder: Path) -> None:
+    """Raise for a folder that holds files and no run: training would mix its own with them."""
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name not in BEFORE_A_RUN and not path.name.endswith(".tmp"):
+            raise UserError(
+                f"--out: {folder} is not empty (it holds '{path.name}') and not a run folder (it has no config.json); "
+                "choose a new or empty folder"
+            )
 
 
 @contextlib.contextmanager
@@ -40,6 +56,7 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[HeldFolder]:
     """One process per folder; the lock goes with the process, however it ends. ``patience`` is how many seconds a
     process that is just saving and leaving is waited for."""
     try:
+        refuse_strange_folder(folder)
         refuse_links_out(folder)
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("w")
@@ -108,6 +125,7 @@ def _shown(value: Any) -> str:
 def extend(folder: Path, steps: int) -> Experiment:
     """Raise the budget of a finished run to ``steps`` and record the one before; the experiment as it is now. Asking
     for the same steps again changes nothing, so that a command can be repeated until it is done."""
+    load_experiment(folder)  # before anything is written: it may be no run folder
     with locked(folder) as inside:
         held = load_experiment(folder)
         if steps == held.run.steps:
@@ -214,7 +232,20 @@ def load_experiment(folder: Path) -> Experiment:
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder} is not a run folder: it has no readable config.json") from None
     explain_unknown_names(text, folder)
-    return Experiment.from_json(text)
+    try:
+        return Experiment.from_json(text)
+    except UserError as error:
+        if (written := history.version(folder)) and _release(written) > _release(__version__):
+            raise UserError(
+                f"{folder} was written by prism-marl {written} and this is {__version__}, which cannot read it "
+                f"({error}); update prism-marl",
+                code=error.code,
+            ) from None
+        raise
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def write_replay(
@@ -226,6 +257,16 @@ def write_replay(
     content = {"title": title, "return": round(total, 4), "frames": frames}
     checkpoint.write_atomically(path, json.dumps(content).encode(), inside)
     return path
+
+
+def write_best_replay(trainer: Trainer, state: TrainState, folder: Path, inside: HeldFolder) -> None:
+    """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode that
+    begins beside the food shows nothing. Environments without a drawing have none."""
+    episodes = [trainer.watch(state, seed=0, number=number) for number in range(8)]
+    scenes, total = max(episodes, key=lambda episode: (round(episode[1], 3), len(episode[0])))
+    if scenes:
+        first = trainer.experiment.run.seed
+        write_replay(folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes, inside)
 
 
 def write_spectra(

@@ -6,6 +6,7 @@ differ from those of an undisturbed run, so the change is recorded with its step
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ MOST_SHOWN = 12  # changes that a page tells
 def begin(folder: Path, facts: Mapping[str, Any], inside: HeldFolder | None = None) -> None:
     """Record the machine of a run that has no checkpoint yet."""
     _write(folder, {**facts, "segments": [_segment(facts, 0)]}, inside)
+
+
+def version(folder: Path) -> str:
+    """The version of this package with which a run was begun; empty where that is not known."""
+    found = (_read(folder) or {}).get("prism_marl")
+    return found if isinstance(found, str) and re.fullmatch(r"\d{1,6}(\.\d{1,6}){0,3}", found) else ""
 
 
 def resume(folder: Path, step: int, facts: Mapping[str, Any], inside: HeldFolder, *, strict: bool = False) -> str:

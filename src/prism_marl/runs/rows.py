@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prism_marl.errors import UserError
 from prism_marl.storage.files import HeldFolder
 
@@ -99,3 +101,8 @@ def noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
     if len(sizes) <= len(ROW_FILES) or not all(type(size) is int and size >= 0 for size in sizes):
         raise UserError("it does not note where it was written", code=1)
     return notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+
+
+def column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
+    """One seed's numbers, in as many digits as float32 holds."""
+    return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -31,14 +31,14 @@ from prism_marl.runs.folder import (
     machine_facts,
     owner,
     refuse_lost_checkpoints,
+    write_best_replay,
     write_config,
-    write_replay,
 )
 from prism_marl.runs.machine import full_memory_explained
 from prism_marl.runs.masks import Layers
 from prism_marl.runs.memory import check_memory
-from prism_marl.runs.rows import ROW_FILES, Rows, noted
-from prism_marl.runs.signals import Stop, stop_signals
+from prism_marl.runs.rows import ROW_FILES, Rows, column, noted
+from prism_marl.runs.signals import Stop, StopNow, stop_signals
 from prism_marl.runs.spectra import SpectraRecorder
 from prism_marl.runs.timing import Stopwatch
 from prism_marl.runs.warm_start import begin_with, kept_networks
@@ -81,7 +81,7 @@ def run(
         with contextlib.closing(checkpoint.Writer(folder / "checkpoints", owner(folder), held)) as writer:
             monitor = monitor or Quiet()
             spread, kept = seed_shardings(trainer, template, monitor), open_export_cache(cache, trainer)
-            programs = Programs(trainer, monitor, template, spread, kept)
+            programs = Programs(trainer, monitor, template, spread, kept, guard=stop.while_compiling)
             _Session(trainer, folder, monitor, stop, writer, template, programs, held, strict).run()
     return folder
 
@@ -98,6 +98,7 @@ class _Session:
     held: HeldFolder
     strict: bool = False  # refuse to go on where numbers could change
     evaluation: int = 0  # number of the next evaluation
+    kept: int = 0  # iteration of the newest checkpoint
     rate: float = 0.0  # steps/s of the latest piece
     learning: bool = False  # what that piece was: collecting alone can be a hundred times as fast
     shown: str = ""
@@ -124,7 +125,7 @@ class _Session:
                 self._save(state)
             if done == 0:
                 self.writer.wait()  # so that later rows never stand in a folder without a checkpoint
-        self._write_replay(state)
+        write_best_replay(self.trainer, state, self.folder, self.held)
         write_policies(self.trainer, state, self.folder, self._number(state), self.held)
         if lost := self.trainer.dropped():
             self.monitor.note(f"{lost} episodes were dropped because their game died or hung; timing.jsonl says when")
@@ -159,7 +160,7 @@ class _Session:
         steps = self._steps(state)
         rate = self.rate if learn == self.learning else 0.0
         aim = min(goal, int(steps.min() + max(rate * PIECE_SECONDS / steps.size, 64)))
-        call = self.programs.get("learn" if learn else "collect", state, jnp.int32(aim))
+        call = self._program("learn" if learn else "collect", state, jnp.int32(aim))
         started = time.perf_counter()
         state = jax.block_until_ready(call(state, jnp.int32(aim)))
         after = self._steps(state)
@@ -167,14 +168,21 @@ class _Session:
         self.monitor.progress(int(after.min()), self.rate, self.shown)
         self._refuse_nonsense(first_fault(jax.device_get(state.seeds.log.faults)))
         if self.stop.asked:
-            self.watch.measure(int(after.sum()))
-            self._save(state)
-            self.writer.wait()
-            raise UserError(f"stopped at step {int(after.min())}; the same command continues from there", code=130)
+            self._leave(state)
         return state
+
+    def _leave(self, state: TrainState) -> NoReturn:
+        """Stop as a signal has asked, with all that was trained on the disk."""
+        steps = self._steps(state)
+        self.watch.measure(int(steps.sum()))
+        if int(state.clock.iteration) > self.kept:
+            self._save(state)
+        self.writer.wait()
+        raise UserError(f"stopped at step {int(steps.min())}; the same command continues from there", code=130)
 
     def _evaluate(self, state: TrainState) -> TrainState:
         values = jax.device_get(self._call("evaluate", state, jnp.int32(self.evaluation)))
+        layers = self._spectra(state)  # before any row is written: compiling may be interrupted
         sums = jax.device_get(state.seeds.log.sums)
         updates = int(state.clock.summed)
         steps = self._steps(state)
@@ -189,13 +197,12 @@ class _Session:
             {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
             for seed in range(steps.size)
         ]
-        self.rows["eval"].append([row | _column(values, seed) for seed, row in enumerate(head)])
-        layers = self._spectra(state)
+        self.rows["eval"].append([row | column(values, seed) for seed, row in enumerate(head)])
         if means:
             means |= self._recorder.masks_by_start(layers)
             self.rows["train"].append(
                 [
-                    row | _column(means, seed) | self.trainer.learner.row(int(steps[seed]))
+                    row | column(means, seed) | self.trainer.learner.row(int(steps[seed]))
                     for seed, row in enumerate(head)
                 ]
             )
@@ -221,15 +228,6 @@ class _Session:
         """Masked singular values and masks of every layer that has them."""
         return jax.device_get(self._call("spectra", state))
 
-    def _write_replay(self, state: TrainState) -> None:
-        """A greedy episode of the first seed, for the page: the longest of the best among a few, since an episode
-        that begins beside the food shows nothing. Environments without a drawing have none."""
-        episodes = [self.trainer.watch(state, seed=0, number=number) for number in range(8)]
-        scenes, total = max(episodes, key=lambda episode: (round(episode[1], 3), len(episode[0])))
-        if scenes:
-            first = self.trainer.experiment.run.seed
-            write_replay(self.folder, f"seed-{first}", f"greedy episode, seed {first}", total, scenes, self.held)
-
     @property
     def _finished(self) -> bool:
         """Whether nothing is left to compute: such a run stays as it is."""
@@ -249,6 +247,7 @@ class _Session:
             self.monitor.note(f"{complaint}; going back to the one before")
         self.evaluation, seals = noted(notes)
         self.watch.restore(notes.get("stretch"))
+        self.kept = int(state.clock.iteration)
         reached = int(self._steps(state).min())
         if not self._finished:
             facts = machine_facts(self.trainer.experiment)
@@ -274,6 +273,7 @@ class _Session:
         seals = {name: rows.seal() for name, rows in self.rows.items()}
         notes = {"evaluation": self.evaluation, "rows": seals, "stretch": self.watch.note()}
         self.writer.save(self._number(state), tensors, notes)
+        self.kept = int(state.clock.iteration)
 
     def _number(self, state: TrainState) -> int:
         """Of the checkpoint of this state."""
@@ -287,14 +287,16 @@ class _Session:
         complaints = [rows.complaint(seals[name]) for name, rows in self.rows.items()]
         return next((complaint for complaint in complaints if complaint), None)
 
-    def _call(self, name: str, *arguments: Any) -> Any:
-        return jax.block_until_ready(self.programs.get(name, *arguments)(*arguments))  # failures show up here
+    def _call(self, name: str, state: TrainState, *arguments: Any) -> Any:
+        program = self._program(name, state, *arguments)
+        return jax.block_until_ready(program(state, *arguments))  # failures show up here
+
+    def _program(self, name: str, state: TrainState, *arguments: Any) -> Any:
+        try:
+            return self.programs.get(name, state, *arguments)
+        except StopNow:
+            self._leave(state)
 
     @staticmethod
     def _steps(state: TrainState) -> np.ndarray:
         return np.asarray(jax.device_get(state.seeds.steps))
-
-
-def _column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:
-    """One seed's numbers, in as many digits as float32 holds."""
-    return {name: float(f"{value[seed]:.7g}") for name, value in values.items()}

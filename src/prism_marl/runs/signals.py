@@ -1,9 +1,12 @@
-"""Ctrl-C and SIGTERM as a flag, which the training loop checks between its pieces."""
+"""Ctrl-C and SIGTERM as a flag, which the training loop checks between its pieces; while programs are compiled, which
+can take a minute, as an exception."""
 
 import contextlib
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from prism_marl.errors import UserError
 
 
 @dataclass
@@ -11,6 +14,22 @@ class Stop:
     """Whether a signal has asked the run to stop."""
 
     asked: bool = False
+    at_once: bool = False  # whether a signal raises ``StopNow``
+
+    @contextlib.contextmanager
+    def while_compiling(self) -> Iterator[None]:
+        """A signal ends this block at once."""
+        if self.asked:
+            raise StopNow
+        self.at_once = True
+        try:
+            yield
+        finally:
+            self.at_once = False
+
+
+class StopNow(KeyboardInterrupt):
+    """A signal came while nothing was being computed."""
 
 
 @contextlib.contextmanager
@@ -22,6 +41,8 @@ def stop_signals() -> Iterator[Stop]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
+        if stop.at_once:
+            raise StopNow
 
     try:
         old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -30,6 +51,8 @@ def stop_signals() -> Iterator[Stop]:
         return
     try:
         yield stop
+    except StopNow:
+        raise UserError("stopped while compiling; the same command goes on from there", code=130) from None
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

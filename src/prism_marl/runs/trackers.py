@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from prism_marl.errors import UserError, nearest
+from prism_marl.errors import UserError, install_command, nearest
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet, Several
 from prism_marl.runs.rows import BOOKKEEPING
@@ -193,5 +193,5 @@ def load(tracker: Tracker | type[Tracker]) -> Any:
         return importlib.import_module(tracker.package)
     except ImportError:
         names = [name for name, known in TRACKERS.items() if known.package == tracker.package]
-        extra = f"pip install 'prism-marl[{names[0]}]'" if names else f"pip install {tracker.package}"
-        raise UserError(f"--sinks: {tracker.package} is not installed; {extra}") from None
+        command = install_command(extra=names[0]) if names else install_command(tracker.package)
+        raise UserError(f"--sinks: {tracker.package} is not installed: {command}") from None

@@ -20,7 +20,7 @@ import safetensors.numpy
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment, Start
 from prism_marl.runs import checkpoint
-from prism_marl.runs.folder import load_experiment
+from prism_marl.runs.folder import START, load_experiment
 from prism_marl.runs.trained import load_trained
 from prism_marl.sharing.freeze import private_names
 from prism_marl.storage.files import check_plain, write_atomically
@@ -29,7 +29,6 @@ from prism_marl.training.build import make_learner
 from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 
-FILE = "start.safetensors"
 Freeze = Literal["nothing", "shared"]
 FREEZE = get_args(Freeze)
 
@@ -55,22 +54,22 @@ def begun_from(source: Path, experiment: Experiment, freeze: Freeze) -> tuple[Ex
 def keep_networks(networks: dict[str, np.ndarray], folder: Path) -> None:
     """Copy the networks into a folder whose run has not begun."""
     if not (folder / "config.json").exists():
-        write_atomically(folder / FILE, serialise(networks, {"digest": digest(networks, "")}))
+        write_atomically(folder / START, serialise(networks, {"digest": digest(networks, "")}))
 
 
 def kept_networks(experiment: Experiment, folder: Path) -> dict[str, np.ndarray]:
     """The networks that an experiment begins with, from its folder."""
     try:
-        networks = safetensors.numpy.load(check_plain(folder / FILE, folder).read_bytes())
+        networks = safetensors.numpy.load(check_plain(folder / START, folder).read_bytes())
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(
-            f"{folder / FILE}: the networks that this run begins with cannot be read ({type(error).__name__}); "
+            f"{folder / START}: the networks that this run begins with cannot be read ({type(error).__name__}); "
             "put the file back or choose another --out",
             code=1,
         ) from None
     if digest(networks, "") != experiment.start.digest:
         raise UserError(
-            f"{folder / FILE}: these are not the networks that this run begins with; put the file back or choose "
+            f"{folder / START}: these are not the networks that this run begins with; put the file back or choose "
             "another --out",
             code=1,
         )

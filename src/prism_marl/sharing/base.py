@@ -11,7 +11,7 @@ import abc
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
+from prism_marl.sharing.arguments import checked_linear
 from prism_marl.sharing.products import aligned, few_outputs, summed, times
 
 Kind = Literal["input", "recurrent", "hidden", "values", "actions"]
@@ -208,6 +209,14 @@ class Sharing(abc.ABC):
     unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
     phased: ClassVar[bool] = False  # parts of the network start or stop learning during training: see ``constrain``
     separate_networks: ClassVar[bool] = False  # identities share no number: all arrays are private
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "linear" in vars(cls):
+            cls.linear = checked_linear(cls.linear, get_args(Kind))
+
+    def __post_init__(self) -> None:
+        self.validate()
 
     @abc.abstractmethod
     def linear(

@@ -21,6 +21,7 @@ import prism_marl
 from prism_marl.collect.compiled import CompiledCollector
 from prism_marl.experiment import plugins
 from prism_marl.storage.cache import Cache, cache_limit
+from prism_marl.training.compiling import compile_aside
 from prism_marl.training.trainer import Trainer
 
 TRACING = ("jax", "jaxlib", "equinox", "optax", "numpy")  # packages whose code is part of what is traced
@@ -55,7 +56,7 @@ class ExportCache:
             lowered = jax.jit(_named(name, kept.call), donate_argnums=tuple(donated)).lower(*shapes)
         except Exception:  # whatever it is, the ordinary way goes on or says what is wrong
             return None
-        compiled = lowered.compile()
+        compiled = compile_aside(lowered)
 
         def call(*arguments: Any) -> Any:
             result = compiled(*jax.tree.leaves(arguments))

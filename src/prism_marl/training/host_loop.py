@@ -16,6 +16,7 @@ import numpy as np
 from prism_marl.collect.base import Summary
 from prism_marl.learners.base import Clock, Mode, Trajectory
 from prism_marl.learners.log import GIVEN
+from prism_marl.training.compiling import compile_aside
 from prism_marl.training.state import SeedState, TrainState, mode_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class HostLoop:
             return trainer.closed(seeds), clock
 
         program = jax.jit(follow, donate_argnums=(0, 1))
-        self._programs[learn] = program.lower(state.seeds, state.clock, *self._shapes(state)).compile()
+        self._programs[learn] = compile_aside(program.lower(state.seeds, state.clock, *self._shapes(state)))
 
     def playing_policy(self, states: Any) -> Any:
         """The policies of all seeds where they are played."""

@@ -1,5 +1,6 @@
 """The compiled parts of one run: each compiled once, ahead of time, so that compilation never hides in a speed."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,10 +9,12 @@ from typing import Any
 import jax
 
 from prism_marl.monitor import Monitor
+from prism_marl.training.compiling import compile_aside
 from prism_marl.training.export_cache import ExportCache
 from prism_marl.training.state import SeedState, TrainState
 from prism_marl.training.trainer import Trainer
 
+Guard = Callable[[], contextlib.AbstractContextManager[None]]
 DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given and return the next
 
 
@@ -26,18 +29,21 @@ class Programs:
     export_cache: ExportCache | None = None  # programs of earlier starts
     seconds: float = 0.0
     compiled: dict[str, Any] = field(default_factory=dict)
+    guard: Guard = contextlib.nullcontext  # what stands around compiling
 
     def init(self) -> Any:
         """Fresh state. It compiles on the way, and drawing itself is a matter of milliseconds, so all of it counts."""
         started = time.perf_counter()
-        state = jax.block_until_ready(self.trainer.init(self._draw))
+        with self.guard():
+            state = jax.block_until_ready(self.trainer.init(self._draw))
         self.seconds += time.perf_counter() - started
         return state
 
     def get(self, name: str, *arguments: Any) -> Any:
         """The program of a name, for arguments of these shapes."""
         if name not in self.compiled:
-            self.compiled[name] = self._compile(name, arguments)
+            with self.guard():
+                self.compiled[name] = self._compile(name, arguments)
         return self.compiled[name]
 
     def put(self, state: Any) -> Any:
@@ -79,4 +85,4 @@ class Programs:
                 return program
         shardings = self.shardings if donated else None
         compiled = jax.jit(function, donate_argnums=(0,) if donated else (), out_shardings=shardings)
-        return compiled.lower(*arguments).compile()
+        return compile_aside(compiled.lower(*arguments))

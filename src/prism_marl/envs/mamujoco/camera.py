@@ -14,7 +14,7 @@ from prism_marl.envs.mamujoco.stepping import workspace
 from prism_marl.envs.mamujoco.tasks import find_task
 from prism_marl.errors import UserError
 
-_LIBRARIES = {"egl": ("EGL", "libegl1"), "osmesa": ("OSMesa", "libosmesa6")}  # backend: library, Debian's package
+LIBRARIES = {"egl": ("EGL", "libegl1"), "osmesa": ("OSMesa", "libosmesa6")}  # backend: library, Debian's package
 
 
 def frames(
@@ -41,6 +41,11 @@ def frames(
         return out
     finally:
         studio.close()
+
+
+def graphics_packages() -> list[str]:
+    """Debian's packages of the graphics libraries that are there."""
+    return [package for library, package in LIBRARIES.values() if ctypes.util.find_library(library)]
 
 
 class _Studio:
@@ -76,7 +81,7 @@ def _open(engine: Any, width: int, height: int) -> Any:
         screen = _backend(engine, wanted)(width, height)
         screen.make_current()
     except Exception as error:  # the libraries raise many types for a missing or broken driver
-        names = [_LIBRARIES[wanted]] if wanted in _LIBRARIES else _LIBRARIES.values()
+        names = [LIBRARIES[wanted]] if wanted in LIBRARIES else LIBRARIES.values()
         packages = " or ".join(package for _, package in names)
         raise UserError(
             f"render: no graphics library for pictures without a window ({type(error).__name__}); install {packages} "
@@ -86,11 +91,11 @@ def _open(engine: Any, width: int, height: int) -> Any:
 
 
 def _backend(engine: Any, wanted: str) -> Any:
-    if wanted in _LIBRARIES:
+    if wanted in LIBRARIES:
         return importlib.import_module(f"mujoco.{wanted}").GLContext
     if not sys.platform.startswith("linux") or wanted:
         return engine.GLContext
-    for name, (library, _) in _LIBRARIES.items():
+    for name, (library, _) in LIBRARIES.items():
         if ctypes.util.find_library(library):
             return importlib.import_module(f"mujoco.{name}").GLContext
     raise ImportError("neither EGL nor OSMesa is installed")

@@ -15,7 +15,7 @@ from prism_marl.envs.base import require
 from prism_marl.envs.mamujoco.contacts import with_listed_contacts
 from prism_marl.envs.mamujoco.swimmer import build_swimmer
 from prism_marl.envs.mamujoco.tasks import DAMAGED_TORQUE, Task
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 
 _FILES = {"ant": "ant.xml", "halfcheetah": "half_cheetah.xml", "hopper": "hopper.xml", "walker2d": "walker2d.xml"}
 _PARTS = ("TIME", "QPOS", "QVEL", "ACT", "WARMSTART", "CTRL")
@@ -28,12 +28,12 @@ def load_engine() -> Any:
         engine = require("mujoco", "mujoco")
     except (ImportError, AttributeError, RuntimeError) as error:  # it looks for the library that MUJOCO_GL names
         screen = os.environ.get("MUJOCO_GL")
-        remedy = f"unset MUJOCO_GL, which is '{screen}'" if screen else "pip install --force-reinstall 'mujoco==3.4.0'"
+        remedy = f"unset MUJOCO_GL, which is '{screen}'" if screen else install_command("mujoco==3.4.0")
         raise UserError(f"task: MuJoCo does not load ({type(error).__name__}): {remedy}", code=1) from error
     release = _release(engine)
     if not OLDEST <= release < CHANGED:
         why = "is too old to build models" if release < OLDEST else "moves robots differently from published results"
-        raise UserError(f"task: MuJoCo {engine.__version__} {why}: pip install 'mujoco==3.4.0'")
+        raise UserError(f"task: MuJoCo {engine.__version__} {why}: {install_command('mujoco==3.4.0')}")
     return engine
 
 
@@ -64,7 +64,7 @@ def _file(task: Task) -> Path:
     package = Path(require("gymnasium", "mujoco").__file__)
     file = package.parent / "envs" / "mujoco" / "assets" / _FILES[task.robot]
     if not file.exists():
-        raise UserError(f"task: the installed gymnasium has no {file.name}: pip install 'gymnasium==1.4.0'")
+        raise UserError(f"task: the installed gymnasium has no {file.name}: {install_command('gymnasium==1.4.0')}")
     return file
 
 

@@ -20,7 +20,7 @@ from prism_marl.envs.python.actions import read_actions
 from prism_marl.envs.python.base import observation, outcome
 from prism_marl.envs.python.spaces import MisfitError, flatten, real, shaped, whole
 from prism_marl.envs.settings import read_settings, with_setting
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, RewardKind, Step
 
@@ -260,7 +260,8 @@ def _module(name: str, path: str) -> Any:
                 "install it or run from the folder that holds it"
             ) from None
         raise UserError(
-            f"task: '{name}' needs the module '{missing}', which is not installed: pip install {missing.split('.')[0]}"
+            f"task: '{name}' needs the module '{missing}', which is not installed: "
+            f"{install_command(missing.split('.')[0])}"
         ) from None
     except Exception as error:  # modules of other people may raise anything
         reason = str(error).partition("\n")[0]

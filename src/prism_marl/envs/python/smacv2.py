@@ -15,7 +15,7 @@ from prism_marl.envs.python.base import observation, outcome
 from prism_marl.envs.skirmish import Skirmish, make_skirmish
 from prism_marl.envs.workers.channel import pack
 from prism_marl.envs.workers.process import LOST_IN_A_ROW, TRIES, Answer, EnvLostError, WorkerProcess
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
@@ -121,7 +121,7 @@ class SMACv2:
                 told = "unknown" if found is None else f"{found:g}"
                 raise UserError(
                     f"task: this version of smacv2 has {theirs} {told}, not {wanted}; install it as "
-                    f"`pip install {PACKAGE}`"
+                    f"`{install_command(PACKAGE)}`"
                 )
 
     def _drop(self, reason: str) -> Step:
@@ -177,8 +177,8 @@ def make_smacv2(variant: str) -> SMACv2:
     twin = _twin(variant)
     if importlib.util.find_spec("smacv2") is None:
         raise UserError(
-            f"task: 'smacv2/{variant}' needs StarCraft II and a package that is not installed: pip install {PACKAGE}; "
-            f"'skirmish/{variant}' needs neither"
+            f"task: 'smacv2/{variant}' needs StarCraft II and a package that is not installed: "
+            f"{install_command(PACKAGE)}; 'skirmish/{variant}' needs neither"
         )
     return SMACv2(twin)
 

@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, install_command
 from prism_marl.runs.progress import read_progress
 from prism_marl.sweeps.executors.base import Event, Job, do_job, one_line
 
@@ -81,7 +81,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("executor: Ray is not installed; pip install 'prism-marl[ray]'") from None
+        raise UserError(f"executor: Ray is not installed: {install_command(extra='ray')}") from None
     return ray
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 
 from prism_marl.sweeps.executors.base import do_job
+from prism_marl.training.compiling import exit_if_compiling
 
 
 def main() -> int:
@@ -21,6 +22,7 @@ def main() -> int:
     try:
         error = do_job(order["job"])
     except KeyboardInterrupt:
+        exit_if_compiling(130)
         return 130
     with result:
         result.write(json.dumps({"error": error}))
