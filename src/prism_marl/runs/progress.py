@@ -45,9 +45,8 @@ class ProgressFile(Quiet):
             return
         self._last, self._text = now, text
         content = Progress(steps, self.total, rate, text, os.getpid(), time.time())
-        if not self.folder.is_dir():  # moved or deleted: it must not come into being again as a stump
-            return
-        with contextlib.suppress(OSError), replacing(self.folder / NAME) as temporary:
+        # A folder that was moved or deleted must not come into being again as a stump.
+        with contextlib.suppress(OSError), replacing(self.folder / NAME, make=False) as temporary:
             temporary.write_text(json.dumps(dataclasses.asdict(content)))
 
 
