@@ -36,6 +36,7 @@ def state_of(seed: int = 0):
         "mask": jnp.asarray(rng.random((2, 3)) < 0.5),
         "observation": jnp.asarray(rng.integers(-128, 128, 9), jnp.int8),
         "steps": jnp.asarray(rng.integers(-(2**15), 2**15, 4), jnp.int16),
+        "bits": jnp.asarray(rng.integers(0, 256, 5), jnp.uint8),
         "empty": jnp.zeros((4, 0), jnp.int8),
         "nothing": None,
         "part": Part(jnp.asarray([np.nan, -0.0, np.inf, 1e-42], jnp.float32), static=3),
@@ -80,7 +81,7 @@ def test_a_whole_training_state_comes_back_bit_by_bit(trained, tmp_path):
     back, kept = checkpoint.load(again, like, "x")
     assert bits(back) == bits(state) and kept == notes
     kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(state)}
-    assert {"key<fry>", "bool", "int8", "int16", "int32", "float32"} <= kinds
+    assert {"key<fry>", "bool", "int8", "uint8", "int32", "float32"} <= kinds
     assert any(leaf.size == 0 for leaf in jax.tree.leaves(state))
 
     other = jax.eval_shape(make_trainer(small("lbf/4x4-2p-1f", "prism", network__width="9")).init)

@@ -182,6 +182,7 @@ def test_files_come_back_bit_by_bit_and_damage_is_told_in_a_sentence(team, endin
     write_policy(team, path)
     again = load_policy(path)
     assert again.contract == team.contract
+    assert list(again.tensors) == sorted(team.tensors)  # a page that shows them is the same every time
     for name, value in team.tensors.items():
         np.testing.assert_array_equal(again.tensors[name], value)
     content = path.read_bytes()

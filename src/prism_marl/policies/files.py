@@ -120,7 +120,7 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def _read_safetensors(content: bytes) -> tuple[dict[str, np.ndarray], str | None, str | None]:
-    tensors = safetensors.numpy.load(content)
+    tensors = dict(sorted(safetensors.numpy.load(content).items()))  # the library gives them in a random order
     header = _header(content)
     return tensors, header.get("contract"), header.get("digest")
 
