@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import safetensors.numpy
+from rich.console import Console
 
 from prism_marl.cli.trust import trusted_experiment
 from prism_marl.errors import UserError
@@ -42,7 +43,6 @@ from prism_marl.reports.page_data import load_study
 from prism_marl.runs import checkpoint, history
 from prism_marl.runs.folder import load_experiment, locked
 from prism_marl.runs.masks import first_spectra
-from prism_marl.runs.progress import read_progress
 from prism_marl.runs.rows import Rows, noted
 from prism_marl.runs.user_files import explain_unknown_names
 from prism_marl.runs.warm_start import FILE as START
@@ -51,7 +51,7 @@ from prism_marl.storage.cache import Cache, sealed
 from prism_marl.storage.files import HeldFolder, check_plain, read_text
 from prism_marl.storage.sealed import digest, serialise
 from prism_marl.sweeps.files import load_sweep
-from prism_marl.sweeps.live_view import last_return
+from prism_marl.sweeps.live_view import SweepView
 from prism_marl.training.build import make_learner
 from synthetic import make_run, write_json
 from tiny import small
@@ -198,7 +198,7 @@ READERS = (
     Reader("eval.jsonl", "rows", run_file("eval.jsonl"), page_of),
     Reader("train.jsonl", "rows", run_file("train.jsonl"), page_of),
     Reader("timing.jsonl", "rows", run_file("timing.jsonl"), page_of),
-    Reader("eval.jsonl in a live view", "rows", run_file("eval.jsonl"), lambda path: last_return(path.parent)),
+    Reader("eval.jsonl in a live view", "rows", run_file("eval.jsonl"), lambda path: watched(path.parent)),
     Reader("rows of a run that goes on", "rows", run_file("train.jsonl"), lost),
     Reader("spectra", "arrays", run_file("spectra/000001.safetensors"), page_of),
     Reader("first spectra", "arrays", run_file("spectra/000000.safetensors"),
@@ -215,7 +215,7 @@ READERS = (
            lambda path: noted(parsed(path))),
     Reader("progress.json", "json",
            text_file("progress.json", json.dumps(PROGRESS)),
-           lambda path: read_progress(path.parent)),
+           lambda path: watched(path.parent)),
     Reader("grid of a sweep", "json",
            text_file("grid.json", json.dumps(GRID)),
            load_sweep),
@@ -230,6 +230,15 @@ READERS = (
            lambda path: explain_unknown_names('{"sharing": {"method": "mine"}}', path.parent)),
     Reader("kept program", "kept", kept, lambda path: Cache(path.parent).read("key")),
 )  # fmt: skip
+
+
+def watched(folder: Path) -> object:
+    """The line of a sweep's live view about an experiment that runs in a folder."""
+    experiment = small("roles/2", "fups")
+    view = SweepView([experiment], folder.parent, Console(file=io.StringIO(), width=100))
+    view.folders[experiment], view.states[experiment] = folder, "running"
+    view.console.print(view.table())
+    return view._cells(experiment)
 
 
 def parsed(path: Path) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ def read_progress(folder: Path) -> Progress | None:
     """The progress of a run; None if there is no such file or it cannot be read."""
     try:
         content = parse_json(read_text(folder / NAME, folder, SMALL))
-        return Progress(**{name: kind(content[name]) for name, kind in KINDS.items()})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = Progress(**{name: kind(content[name]) for name, kind in KINDS.items()})
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    return found if math.isfinite(found.rate) and math.isfinite(found.time) else None
