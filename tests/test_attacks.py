@@ -512,6 +512,21 @@ def test_a_page_of_very_many_names_or_seeds_is_made_in_bounds(tmp_path):
     assert "has more than 200 metrics" in page and "has more than 256 seeds; 7,744 were left out" in page
 
 
+def test_half_a_letter_in_a_name_is_shown_as_a_question_mark(tmp_path):
+    folder = make_run(tmp_path, method="fups", evaluations=2, seeds=1, replays=0)
+    for name in ("config.json", "footprint.json"):
+        (folder / name).write_text((folder / name).read_text().replace('"fups"', '"\\ud800"'))
+    assert "\\ud800" in json.dumps((folder / "config.json").read_text())
+    write_page([folder], tmp_path / "page")
+
+
+def test_rows_are_read_from_plain_files_only(tmp_path):
+    os.mkfifo(tmp_path / "eval.jsonl")
+    begun = time.monotonic()
+    assert "has lost rows" in str(runner.Rows(tmp_path / "eval.jsonl").complaint([10, "x"]))
+    assert time.monotonic() - begun < 5
+
+
 @pytest.mark.parametrize("steps", ["NaN", "1e999", "[NaN]", "[[[[1]]]]", "[" * 900 + "]" * 900, '"x"'])
 def test_spectra_of_no_step_are_left_out(tmp_path, steps):
     folder = make_run(tmp_path, evaluations=2, seeds=1, replays=0)

@@ -15,7 +15,7 @@ from teams import BATTLE, FORAGER, LBF, ROBOT, ROWS, STEPS, made_up, make, polic
 from prism_marl import envs
 from prism_marl.errors import UserError
 from prism_marl.learners import IQL, LEARNERS, MAPPO, MATD3, VDN, QMix
-from prism_marl.policies import load_policy, write_policy
+from prism_marl.policies import Policy, load_policy, write_policy
 from prism_marl.sharing import METHODS
 from prism_marl.types import Observation
 
@@ -213,6 +213,12 @@ def test_foreign_files_are_refused(tmp_path, team):
         load_policy(tmp_path / "a.pt")
     with pytest.raises(UserError, match="for an ONNX runtime"):
         load_policy(tmp_path / "a.onnx")
+    for name in ("explore", "fc1.bias", "fc1.weight"):  # numbers in place of tables
+        number = Policy.__new__(Policy)
+        number.contract, number.tensors = team.contract, team.tensors | {name: np.array(1, np.float32)}
+        write_policy(number, tmp_path / "z.npz")
+        with pytest.raises(UserError, match="export the run again"):
+            load_policy(tmp_path / "z.npz")
     strange = dataclasses.replace(team.contract, observation=8)  # a valid checksum, but arrays of another size
     team.contract, held = strange, team.contract
     try:
