@@ -6,14 +6,16 @@ Every evaluation is a chunk of training, greedy episodes, rows, spectra and a ch
 an hour of a real run, which evaluates some sixty times, is over in seconds. Prints one JSON row per task: memory
 after the first tenth (everything is compiled and every buffer exists by then) and at the end, what each evaluation
 added, the arrays that the device holds, threads, descriptors and files, and on a GPU the bytes of arrays. Exit code 1
-if a task grows by more than ``ALLOWED`` bytes per evaluation, or on its device at all.
+if a task grows by more than ``ALLOWED`` bytes per evaluation, or on its device at all, or leaves temporary files.
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,21 @@ class Memory(Quiet):
             self.device.append(stats["bytes_in_use"])
 
 
+@contextlib.contextmanager
+def temporary_files_in(folder: Path) -> Iterator[Path]:
+    """A place of its own for temporary files, in which those that are left behind can be counted."""
+    folder.mkdir()
+    before, named = tempfile.tempdir, os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    try:
+        yield folder
+    finally:
+        tempfile.tempdir = before
+        os.environ.pop("TMPDIR")
+        if named is not None:
+            os.environ["TMPDIR"] = named
+
+
 def resident() -> int:
     """Memory of this process in bytes, as the system counts it."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -71,9 +88,10 @@ def tiny(task: str, evaluations: int) -> Experiment:
 def measure(task: str, evaluations: int) -> dict[str, Any]:
     """Train, and compare the end with the time when everything was warm."""
     memory = Memory()
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root, temporary_files_in(Path(root) / "tmp") as temporary:
         runner.run(tiny(task, evaluations), Path(root) / "run", memory)
-        files = sum(1 for path in Path(root).rglob("*") if path.is_file())
+        files = sum(1 for path in (Path(root) / "run").rglob("*") if path.is_file())
+        left = sum(1 for _ in temporary.rglob("*"))
     settled = len(memory.resident) // 10
     later = np.array(memory.resident[settled:], float)
     slope = np.polynomial.polynomial.polyfit(np.linspace(0, 0.9 * evaluations, later.size), later, 1)[1]
@@ -88,6 +106,7 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
         "threads": [max(memory.threads[settled : 2 * settled]), max(memory.threads[-settled:])],
         "descriptors": [max(memory.descriptors[settled : 2 * settled]), max(memory.descriptors[-settled:])],
         "folder_files": files,
+        "temporary_files": left,
     }
     if memory.device:
         row["device_mb_settled"] = round(max(memory.device[settled : 2 * settled]) / 1e6, 3)
@@ -101,6 +120,7 @@ def one(task: str, evaluations: int) -> int:
     row = measure(task, evaluations)
     print(json.dumps(row), flush=True)
     grown = row["device_arrays_end"] > row["device_arrays_settled"] or row["bytes_per_evaluation"] > ALLOWED
+    grown |= row["temporary_files"] > 0
     grown |= any(end > settled for settled, end in (row["threads"], row["descriptors"]))
     return int(grown or row.get("device_mb_end", 0) > row.get("device_mb_settled", 0))
 

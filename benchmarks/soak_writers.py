@@ -48,6 +48,10 @@ def titled(new: bool) -> list[str]:
     return ["--title", "new" if new else "old"]
 
 
+def exported(run: Path, path: Path, new: bool) -> list[str]:
+    return ["export", str(run), "--out", str(path), "--seed", str(int(new))]
+
+
 WRITERS = (
     Writer("report-file", lambda run, out, new: ["report", str(run), "--out", str(out / "page.html"), *titled(new)]),
     Writer("report-page", lambda run, out, new: ["report", str(run), "--out", str(out / "page"), *titled(new)]),
@@ -64,6 +68,11 @@ WRITERS = (
         ],
     ),
     Writer("reproduce", lambda run, out, new: ["reproduce", "fig-scaling", "--out", str(out)]),
+    Writer("footprint-plot", lambda run, out, new: ["footprint", "--plot", str(out / "x.png")]),
+    *(
+        Writer(f"export-{ending}", lambda run, out, new, ending=ending: exported(run, out / f"x.{ending}", new))
+        for ending in ("onnx", "safetensors", "npz")
+    ),
 )
 
 
@@ -143,10 +152,19 @@ def said(root: Path) -> str:
     return (root / "log").read_text(errors="replace")[-1500:]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder: Path) -> dict[str, object]:
     """Every file but temporary ones; a manifest may name old and new files while a page is being written."""
     names = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in names}
+    return {str(path.relative_to(folder)): content(path) for path in names}
+
+
+def content(path: Path) -> object:
+    """The bytes of a file; the description of a policy without the time that was measured."""
+    found = path.read_bytes()
+    try:
+        return {k: v for k, v in json.loads(found).items() if k != "latency"} if path.suffix == ".json" else found
+    except (ValueError, AttributeError):
+        return found
 
 
 def wait_for(find: Callable[[], int | None], driver: "subprocess.Popen[bytes]") -> int | None:

@@ -6,6 +6,7 @@ fit again), reads it, and allows a result or a ``UserError``, within bounds on t
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -18,30 +19,41 @@ import struct
 import tarfile
 import time
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import safetensors.numpy
+from rich.console import Console
 
+from prism_marl.cli.trust import trusted_experiment
 from prism_marl.errors import UserError
+from prism_marl.experiment.experiment import Start
 from prism_marl.experiment.presets import preset
+from prism_marl.policies.contract import Contract
+from prism_marl.policies.files import load_policy, policy_file, write_policy
+from prism_marl.policies.policy import Policy
 from prism_marl.reports.figure_files import FigureFiles
 from prism_marl.reports.page import render_page
 from prism_marl.reports.page_data import load_study
 from prism_marl.runs import checkpoint, history
-from prism_marl.runs.folder import load_experiment, locked
+from prism_marl.runs.folder import START, load_experiment, locked
 from prism_marl.runs.masks import first_spectra
-from prism_marl.runs.progress import read_progress
 from prism_marl.runs.rows import Rows, noted
+from prism_marl.runs.user_files import explain_unknown_names
+from prism_marl.runs.warm_start import check_fit, kept_networks
 from prism_marl.storage.cache import Cache, sealed
-from prism_marl.storage.files import HeldFolder, read_text
-from prism_marl.storage.sealed import digest
+from prism_marl.storage.files import HeldFolder, check_plain, read_text
+from prism_marl.storage.sealed import digest, serialise
 from prism_marl.sweeps.files import load_sweep
-from prism_marl.sweeps.live_view import last_return
-from synthetic import make_run
+from prism_marl.sweeps.live_view import SweepView
+from prism_marl.training.build import make_learner
+from synthetic import make_run, write_json
+from tiny import small
 
 SECONDS = 20  # for one input
 MEMORY = 2**30  # bytes that reading one may take
@@ -60,6 +72,18 @@ NOTES = {"evaluation": 1, "rows": {name: [1, "x"] for name in ("eval", "train", 
 PROGRESS = {"steps": 1, "total": 2, "rate": 1.0, "text": "", "pid": 3, "time": 4.0}
 GRID = {"tasks": ["roles/2"], "sharing": ["fups"], "options": {"run.seed": [1, 2]}}
 TEMPLATE = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(4, np.int32)}
+DEPLOYMENT = {"agents": 2, "parameters": 30, "bytes": 120, "multiply_adds": 20, "microseconds": 7.5, "runtime": "numpy"}
+USER_FILES = [{"name": "mine.py", "sha256": "0" * 64}]
+PLAYED = Contract(
+    task="roles/2", method="prism", learner="qmix", agents=2, agent=None, observation=2, actions=2, kind="discrete",
+    rule="argmax", exploration="epsilon", network=("fc1", "relu", "gru", "fc2"), hidden=3, last_action=True, ids=0,
+    scale=1.0, standardise=False, by_role=False, roles=2, identity=(0, 1), action_names=("left", "right"),
+)  # fmt: skip
+SHAPES = {
+    "fc1.weight": (2, 4, 5), "fc1.bias": (2, 5), "input.weight": (1, 5, 9), "input.bias": (1, 9),
+    "hidden.weight": (1, 3, 9), "hidden.bias": (1, 9), "fc2.V": (3, 2), "fc2.s": (2, 2), "fc2.U": (2, 2),
+    "fc2.bias": (1, 2), "explore": (1, 1),
+}  # fmt: skip
 
 
 def run_file(name: str) -> Callable[[Path], Path]:
@@ -90,6 +114,57 @@ def kept(folder: Path) -> Path:
     return Cache(folder).path("key")
 
 
+def policy(folder: Path, ending: str) -> Path:
+    """A policy of four layers: plain matrices, and shared factors."""
+    arrays = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
+    return write_policy(Policy(PLAYED, arrays), folder / f"x{ending}")
+
+
+def acting(path: Path) -> None:
+    """A policy that can be read can be played, too."""
+    found = load_policy(path)
+    memory = found.reset(2)
+    obs = np.ones((*memory.shape[:-1], found.contract.observation), np.float32)
+    for _ in range(2):
+        _, memory = found.act(obs, memory)
+
+
+def shown_policy(folder: Path) -> Path:
+    """In a run whose page plays it."""
+    run = make_run(folder, task="roles/2", evaluations=2, seeds=1, replays=0, agents=2, name="run")
+    (run / "policies").mkdir()
+    policy(folder, ".safetensors").rename(policy_file(run, 0))
+    return policy_file(run, 0)
+
+
+def deployment(folder: Path) -> Path:
+    run = make_run(folder, evaluations=2, seeds=1, replays=0, name="run")
+    write_json(run / "deployment.json", DEPLOYMENT)
+    return run / "deployment.json"
+
+
+@functools.cache
+def networks() -> dict[str, np.ndarray]:
+    """Those of two seeds."""
+    build = jax.vmap(make_learner(small("roles/2", "fups")).build_agent)
+    return checkpoint.flatten(build(jax.random.split(jax.random.key(0), 2)))
+
+
+def start(folder: Path) -> Path:
+    (folder / START).write_bytes(serialise(networks(), {}))
+    return folder / START
+
+
+def begun(path: Path) -> None:
+    """The networks that a run begins with, if its settings name this very file."""
+    try:
+        found = digest(safetensors.numpy.load(check_plain(path, path.parent, 2**26).read_bytes()), "")
+    except Exception:
+        found = "another"
+    experiment = small("roles/2", "fups").changed(start=Start(digest=found))
+    check_fit(experiment, kept_networks(experiment, path.parent))
+
+
 def page_of(path: Path) -> str:
     """The page of the run that a file belongs to, as far as it goes without drawing."""
     run = next(parent for parent in path.parents if parent.name == "run")
@@ -110,6 +185,9 @@ def lost(path: Path) -> object:
 READERS = (
     Reader("config.json of a run", "json", text_file("config.json", preset("roles/2", "prism").to_json()),
            lambda path: load_experiment(path.parent)),
+    Reader("config.json of a run that is evaluated", "json",
+           text_file("config.json", small("roles/2", "prism").to_json()),
+           lambda path: trusted_experiment(path.parent, []).validate()),
     Reader("config.json on a page", "json", run_file("config.json"), page_of),
     Reader("machine.json on a page", "json", run_file("machine.json"), page_of),
     Reader("machine.json of a run that goes on", "json",
@@ -119,7 +197,7 @@ READERS = (
     Reader("eval.jsonl", "rows", run_file("eval.jsonl"), page_of),
     Reader("train.jsonl", "rows", run_file("train.jsonl"), page_of),
     Reader("timing.jsonl", "rows", run_file("timing.jsonl"), page_of),
-    Reader("eval.jsonl in a live view", "rows", run_file("eval.jsonl"), lambda path: last_return(path.parent)),
+    Reader("eval.jsonl in a live view", "rows", run_file("eval.jsonl"), lambda path: watched(path.parent)),
     Reader("rows of a run that goes on", "rows", run_file("train.jsonl"), lost),
     Reader("spectra", "arrays", run_file("spectra/000001.safetensors"), page_of),
     Reader("first spectra", "arrays", run_file("spectra/000000.safetensors"),
@@ -136,14 +214,30 @@ READERS = (
            lambda path: noted(parsed(path))),
     Reader("progress.json", "json",
            text_file("progress.json", json.dumps(PROGRESS)),
-           lambda path: read_progress(path.parent)),
+           lambda path: watched(path.parent)),
     Reader("grid of a sweep", "json",
            text_file("grid.json", json.dumps(GRID)),
            load_sweep),
     Reader("manifest of figures", "json", text_file("figures.json", '{"files": ["a.png"]}'),
            lambda path: manifest(path)),
+    Reader("policy", "arrays", functools.partial(policy, ending=".safetensors"), acting),
+    Reader("policy in NPZ", "npz", functools.partial(policy, ending=".npz"), acting),
+    Reader("policy on a page", "arrays", shown_policy, page_of),
+    Reader("deployment.json", "json", deployment, page_of),
+    Reader("networks to begin with", "arrays", start, begun),
+    Reader("modules.json", "json", text_file("modules.json", json.dumps(USER_FILES)),
+           lambda path: explain_unknown_names('{"sharing": {"method": "mine"}}', path.parent)),
     Reader("kept program", "kept", kept, lambda path: Cache(path.parent).read("key")),
 )  # fmt: skip
+
+
+def watched(folder: Path) -> object:
+    """The line of a sweep's live view about an experiment that runs in a folder."""
+    experiment = small("roles/2", "fups")
+    view = SweepView([experiment], folder.parent, Console(file=io.StringIO(), width=100))
+    view.folders[experiment], view.states[experiment] = folder, "running"
+    view.console.print(view.table())
+    return view._cells(experiment)
 
 
 def parsed(path: Path) -> Any:
@@ -269,20 +363,84 @@ def damaged_rows(dice: random.Random, content: bytes) -> bytes:
     return b"\n".join(lines) + dice.choice([b"", b"\n", b"\n\n\n", b"\xff\xfe\n"])
 
 
+SEALED = ("content", "contract")  # texts that a checksum covers
+
+
+def other_array(dice: random.Random, value: np.ndarray) -> np.ndarray:
+    """Of another shape, of another type, or full of another number."""
+    shapes = [(0,), (), (1, 1, 1), (2, 3, 27), (1, 400, 5), (2**20, 0, 2**20), (1, 1, 50_000), (3, 4), value.shape[:-1]]
+    kinds = [np.float32, np.float16, np.int8, np.bool_, np.float64, np.uint64]
+    act = dice.randrange(3)
+    shape = dice.choice(shapes) if act == 0 else value.shape
+    kind = dice.choice(kinds) if act == 1 else value.dtype
+    number = dice.choice([0, 1, -1, np.nan, np.inf, 3e38] if np.issubdtype(kind, np.floating) else [0, 1])
+    return np.full(shape, number, kind)
+
+
+def changed_text(dice: random.Random, text: str) -> str:
+    """Mostly the same tree with something else in it."""
+    if dice.random() < 0.2:
+        return dice.choice([*RAW, "x"])
+    try:
+        return written(dice, changed_tree(dice, json.loads(text))).encode(errors="replace").decode()
+    except (ValueError, RecursionError):
+        return dice.choice([*RAW, "x"])
+
+
+def damaged_npz(dice: random.Random, content: bytes) -> bytes:
+    """Entries that are something else; often with a checksum that is right for them."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as held:
+        arrays = {name: held[name] for name in held.files}
+    texts = {name: str(arrays.pop(name)) for name in ("contract", "digest")}
+    for name in dice.sample(sorted(arrays), dice.choice([0, 1, 1, len(arrays)])):
+        arrays[name] = other_array(dice, arrays[name])
+    if dice.random() < 0.5:
+        texts["contract"] = changed_text(dice, texts["contract"])
+    if dice.random() < 0.8:
+        texts["digest"] = digest(arrays, texts["contract"])
+    file = io.BytesIO()
+    packing = dice.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    with zipfile.ZipFile(file, "w", packing) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a name that comes twice
+        for name, value in {**arrays, **{name: np.array(text) for name, text in texts.items()}}.items():
+            entry = io.BytesIO()
+            np.lib.format.write_array(entry, value)
+            archive.writestr(f"{name}.npy", strange_entry(dice, entry.getvalue()))
+            if dice.random() < 0.05:
+                archive.writestr(f"{name}.npy", dice.randbytes(100))
+        if dice.random() < 0.05 and packing != zipfile.ZIP_STORED:
+            file_of = io.BytesIO()
+            np.lib.format.write_array(file_of, np.zeros(2 ** dice.choice([20, 25]), np.float32))
+            archive.writestr("zeros.npy", file_of.getvalue())
+    return file.getvalue()
+
+
+def strange_entry(dice: random.Random, entry: bytes) -> bytes:
+    """Now and then an array whose header claims more than there is, or an object, which would be a pickle."""
+    if dice.random() < 0.95:
+        return entry
+    kind, shape = dice.choice(
+        [("|O", (1,)), ("<f4", (2**40,)), ("<f4", (2**20, 0, 2**20)), ("<f8", (-1,)), ("<U9", ())]
+    )
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    return file.getvalue() + dice.randbytes(64)
+
+
 def damaged_arrays(dice: random.Random, content: bytes) -> bytes:
     """A header that says something else; sometimes with a checksum that is right for whatever it says."""
     size = int.from_bytes(content[:8], "little")
     tree, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    if dice.random() < 0.4:  # arrays of other shapes, soundly packed
-        shapes = [(0,), (), (1, 1, 1), (2, 3, 27), (1, 400, 5), (2**20, 0, 2**20), (1, 1, 50_000), (3, 4)]
-        kinds = [np.float32, np.float16, np.int8, np.bool_, np.float64, np.uint64]
-        names = [name for name in tree if name != "__metadata__"]
-        made = {name: np.full(dice.choice(shapes), dice.choice([0, 1]), dice.choice(kinds)) for name in names}
+    if dice.random() < 0.5:  # other arrays and other texts, soundly packed
+        made = safetensors.numpy.load(content)
+        some = dice.choice([0, 1, 1, len(made)])
+        made |= {name: other_array(dice, made[name]) for name in dice.sample(sorted(made), min(some, len(made)))}
         notes = {key: f"{word}" for key, word in dict(tree.get("__metadata__", {})).items()}
-        if notes and dice.random() < 0.5:
-            notes[dice.choice(list(notes))] = dice.choice([*RAW, "x"])
-        if "digest" in notes and dice.random() < 0.7:
-            notes["digest"] = digest(made, notes.get("content", ""))
+        if notes and dice.random() < 0.7:
+            name = dice.choice(sorted(notes))
+            notes[name] = changed_text(dice, notes[name])
+        if "digest" in notes and dice.random() < 0.8:
+            notes["digest"] = digest(made, next((notes[name] for name in SEALED if name in notes), ""))
         return safetensors.numpy.save(made, notes)
     header = written(dice, changed_tree(dice, tree)).encode(errors="surrogatepass")
     claimed = dice.choice([len(header)] * 6 + [0, 2**62, len(header) - 1])
@@ -334,6 +492,7 @@ DAMAGE = {
     "rows": damaged_rows,
     "arrays": damaged_arrays,
     "archive": damaged_archive,
+    "npz": damaged_npz,
     "kept": damaged_kept,
 }
 

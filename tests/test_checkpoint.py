@@ -35,6 +35,8 @@ def state_of(seed: int = 0):
         "keys": jax.random.split(jax.random.key(seed), 3),
         "mask": jnp.asarray(rng.random((2, 3)) < 0.5),
         "observation": jnp.asarray(rng.integers(-128, 128, 9), jnp.int8),
+        "steps": jnp.asarray(rng.integers(-(2**15), 2**15, 4), jnp.int16),
+        "bits": jnp.asarray(rng.integers(0, 256, 5), jnp.uint8),
         "empty": jnp.zeros((4, 0), jnp.int8),
         "nothing": None,
         "part": Part(jnp.asarray([np.nan, -0.0, np.inf, 1e-42], jnp.float32), static=3),

@@ -291,14 +291,15 @@ def little_memory(spare: int) -> Iterator[None]:
 
 
 def test_memory_that_runs_out_is_explained(tmp_path, monkeypatch):
-    """Sixty gigabytes for a process that may have four: the allocation itself must fail."""
-    experiment = small("roles/2", "fups", learner__buffer=str(2**31 - 1))
+    """Dozens of gigabytes of weights for a process that may have four: the allocation itself must fail."""
+    experiment = reaching().with_option("learner.buffer", str(2**31 - 8))
     monkeypatch.setattr(memory, "free_bytes", lambda: 4 * 2**30)
     with pytest.raises(UserError, match=r"replay needs \d+\.\d GiB, 4\.0 GiB are free: lower learner\.buffer"):
         runner.run(experiment, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     monkeypatch.setattr(memory, "free_bytes", lambda: None)  # a device that does not tell
     words = r"memory of the device .* ran out; .* lower run\.seeds, run\.envs"
+    experiment = reaching().with_option("learner.critic_width", str(2**16))
     with little_memory(4 * 2**30), pytest.raises(UserError, match=words) as error:
         runner.run(experiment, tmp_path / "run")
     assert error.value.code == 1 and "\n" not in str(error.value)

@@ -84,8 +84,24 @@ def test_what_cannot_be_read_is_not_shown(tmp_path):
     (tmp_path / "eval.jsonl").write_text('[]\n{"evaluation": 1, "return": null}\nnonsense\n')
     (tmp_path / "progress.json").write_text('{"steps": 3')
     assert last_return(tmp_path) is None and read_progress(tmp_path) is None
+    strange = ["1e999", "-1e999", "NaN", "1" + "0" * 400]
+    rows = [f'{{"evaluation": {number}, "return": {number}}}' for number in strange]
+    rows += ['{"evaluation": 1, "return": Infinity}', '{"evaluation": 1, "return": -Infinity}']
+    (tmp_path / "eval.jsonl").write_text("\n".join([*rows, '{"evaluation": 1, "return": 0.5}']))
+    assert last_return(tmp_path) == 0.5
+    sound = {"steps": 1, "total": 2, "rate": 1.0, "text": "", "pid": 3, "time": 4.0}
+    for name in ("steps", "rate", "time", "pid"):
+        for number in strange[:3]:
+            text = json.dumps(sound | {name: "@"}).replace('"@"', number)
+            (tmp_path / "progress.json").write_text(text)
+            assert read_progress(tmp_path) is None, text
+    (tmp_path / "progress.json").write_text(json.dumps(sound))
+    assert read_progress(tmp_path)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (61, "1 min 01 s"), (7260, "2 h 01 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (61, "1 min 01 s"), (7260, "2 h 01 min"), (1e300, ""), (float("inf"), ""), (float("nan"), "")],
+)
 def test_durations(seconds, text):
     assert duration(seconds) == text

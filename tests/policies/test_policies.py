@@ -15,7 +15,7 @@ from teams import BATTLE, FORAGER, LBF, ROBOT, ROWS, STEPS, made_up, make, polic
 from prism_marl import envs
 from prism_marl.errors import UserError
 from prism_marl.learners import IQL, LEARNERS, MAPPO, MATD3, VDN, QMix
-from prism_marl.policies import load_policy, write_policy
+from prism_marl.policies import Policy, load_policy, write_policy
 from prism_marl.sharing import METHODS
 from prism_marl.types import Observation
 
@@ -182,6 +182,7 @@ def test_files_come_back_bit_by_bit_and_damage_is_told_in_a_sentence(team, endin
     write_policy(team, path)
     again = load_policy(path)
     assert again.contract == team.contract
+    assert list(again.tensors) == sorted(team.tensors)  # a page that shows them is the same every time
     for name, value in team.tensors.items():
         np.testing.assert_array_equal(again.tensors[name], value)
     content = path.read_bytes()
@@ -212,6 +213,12 @@ def test_foreign_files_are_refused(tmp_path, team):
         load_policy(tmp_path / "a.pt")
     with pytest.raises(UserError, match="for an ONNX runtime"):
         load_policy(tmp_path / "a.onnx")
+    for name in ("explore", "fc1.bias", "fc1.weight"):  # numbers in place of tables
+        number = Policy.__new__(Policy)
+        number.contract, number.tensors = team.contract, team.tensors | {name: np.array(1, np.float32)}
+        write_policy(number, tmp_path / "z.npz")
+        with pytest.raises(UserError, match="export the run again"):
+            load_policy(tmp_path / "z.npz")
     strange = dataclasses.replace(team.contract, observation=8)  # a valid checksum, but arrays of another size
     team.contract, held = strange, team.contract
     try:

@@ -18,6 +18,7 @@ from prism_marl.paper.numbers import cell_rows
 from prism_marl.paper.panels import short_number
 from prism_marl.paper.target import Gathered, Result, Target
 from prism_marl.reports.figures import STYLE, method_style
+from prism_marl.storage.files import replacing
 
 AGENTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STUDIED = ("kaleidoscope", "nops", "snp", "fups_id", "prism")  # later ones are on top
@@ -98,14 +99,14 @@ def _plot(axis: Axes, points: Sequence[Point], value: Callable[[Point], int], re
 def write_figure(figure: Figure, path: Path) -> None:
     """Write a PNG or PDF, by the ending of the path; the same data gives the same bytes."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with rc_context(STYLE):
+        with rc_context(STYLE), replacing(path) as temporary:
             if path.suffix.lower() == ".pdf":
                 FigureCanvasPdf(figure)
-                figure.savefig(path, metadata={"CreationDate": None, "Producer": None, "Creator": None})
+                about = {"CreationDate": None, "Producer": None, "Creator": None}
+                figure.savefig(temporary, format="pdf", metadata=about)
             else:
                 FigureCanvasAgg(figure)
-                figure.savefig(path, dpi=220, metadata={"Software": None})
+                figure.savefig(temporary, format="png", dpi=220, metadata={"Software": None})
     except OSError as error:
         raise UserError(f"--plot: '{path}' cannot be written ({error.strerror}); choose a folder you own") from None
 

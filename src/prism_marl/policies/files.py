@@ -17,6 +17,7 @@ from prism_marl.storage.sealed import digest, serialise
 
 FOLDER = "policies"  # in a run folder: one file for each seed, written when the run ends
 LARGEST_FILE = 2**32
+LARGEST_UNPACKED = 2**28  # bytes of the arrays of an NPZ file that is smaller than they are: ours are not compressed
 _NOT_ARRAYS = ("contract", "digest")  # entries of an NPZ file that are texts
 
 
@@ -119,7 +120,7 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def _read_safetensors(content: bytes) -> tuple[dict[str, np.ndarray], str | None, str | None]:
-    tensors = safetensors.numpy.load(content)
+    tensors = dict(sorted(safetensors.numpy.load(content).items()))  # the library gives them in a random order
     header = _header(content)
     return tensors, header.get("contract"), header.get("digest")
 
@@ -133,8 +134,9 @@ def _read_npz(content: bytes) -> tuple[dict[str, np.ndarray], str | None, str | 
     """The arrays of an archive, read one by one in memory; numpy refuses objects, which would be pickles."""
     arrays: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:  # a small archive can claim anything
-            raise StrangeFileError(f"is larger than {LARGEST_FILE // 2**20} MiB")
+        claimed = sum(entry.file_size for entry in archive.infolist())  # a small archive can claim anything
+        if claimed > max(len(content), LARGEST_UNPACKED):
+            raise StrangeFileError(f"unpacks to more than {LARGEST_UNPACKED // 2**20} MiB")
         for entry in archive.infolist():
             with archive.open(entry) as file:
                 arrays[entry.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)

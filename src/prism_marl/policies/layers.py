@@ -108,7 +108,7 @@ def layer_of(name: str, tensors: dict[str, np.ndarray], contract: Contract, sour
     axes = {"weight": 3, "V": 2, "s": 2, "U": 2, "bias": 2}
     good = all(value.ndim == axes[part] and value.dtype == np.float32 for part, value in arrays.items())
     tables = [arrays[part] for part in ("weight", "s", "bias") if part in arrays]
-    good &= all(len(table) == 1 or len(table) >= rows for table in tables)
+    good = good and all(len(table) == 1 or len(table) >= rows for table in tables)
     if good and set(arrays) == {"weight", "bias"} and arrays["weight"].shape[2] == arrays["bias"].shape[1]:
         return Dense(name, arrays["bias"], contract.by_role, arrays["weight"])
     if good and set(arrays) == {"V", "s", "U", "bias"}:

@@ -212,6 +212,11 @@ class Policy:
     def _check_sizes(self, source: str) -> None:
         """Every layer reads what the one before returns, the first the inputs; the last returns the actions."""
         c = self.contract
+        for name, table in (("gate.mask", self._gate), ("explore", self._explore)):
+            if table is not None and (table.ndim != 2 or not len(table) or not np.issubdtype(table.dtype, np.floating)):
+                raise UserError(
+                    f"{source}: its array '{name}' does not fit its description; export the run again", code=1
+                )
         size = c.inputs
         for step in c.network:
             if step == CORE:
@@ -227,7 +232,7 @@ class Policy:
         fits = self._gate is None or self._gate.shape[1:] == (c.hidden,)
         if size != c.actions or not fits or any(len(table) < rows for table in tables):
             raise UserError(f"{source}: its arrays do not fit its description; export the run again", code=1)
-        if self._explore.ndim != 2 or self._explore.shape[1] not in (1, c.actions):
+        if self._explore.shape[1] not in (1, c.actions):
             raise UserError(f"{source}: its array 'explore' does not fit its description; export the run again", code=1)
 
 

@@ -10,6 +10,7 @@ from prism_marl.storage.files import parse_json, write_atomically
 
 MANIFEST = "figures.json"
 LARGEST = 2**20  # bytes of a manifest
+LARGEST_PAGE = 2**26  # letters of a page that are searched for links; ours have a few millions
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.(png|pdf)")  # as figures are named
 _LINKED = re.compile(r'"figures/([A-Za-z0-9][A-Za-z0-9._+-]*)"')  # in a page of a version without manifests
 
@@ -62,5 +63,8 @@ class FigureFiles:
                 raise UserError(f"{path}: cannot be read; move it, or give another --out") from None
         if path.is_symlink() or path.exists():
             raise UserError(f"{path}: cannot be read; move it, or give another --out")
-        stems = _LINKED.findall(self.page.read_text(encoding="utf-8", errors="replace")) if self.page.is_file() else []
+        if not self.page.is_file():
+            return set()
+        with self.page.open(encoding="utf-8", errors="replace") as file:
+            stems = _LINKED.findall(file.read(LARGEST_PAGE))
         return {f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")}

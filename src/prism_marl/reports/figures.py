@@ -73,7 +73,7 @@ STYLE: Any = {
 
 def method_style(method: str) -> MethodStyle:
     """Label and colours of a method; one without colours gets spare ones that depend on its name alone."""
-    light, dark = COLOURS.get(method) or SPARE[zlib.crc32(method.encode()) % len(SPARE)]
+    light, dark = COLOURS.get(method) or SPARE[zlib.crc32(method.encode(errors="replace")) % len(SPARE)]
     return MethodStyle(METHODS[method].label if method in METHODS else method, light, dark)
 
 

@@ -20,11 +20,18 @@ import safetensors.numpy
 
 from prism_marl.errors import UserError
 from prism_marl.storage.files import HeldFolder, check_plain, write_atomically
-from prism_marl.storage.sealed import Pieces, digest
+from prism_marl.storage.sealed import Pieces, digest, spans
 from prism_marl.training.state import PartialArray
 
 FORMAT = "5"
 KEEP = 2  # the newest and the one before, so that one damaged file does not end the run
+
+KEY = 32  # bytes of a random key, at most
+SPARE = 2**24  # bytes that a checkpoint may have above what fits, so that the sentence can say what is wrong with it
+UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, EOFError, RecursionError, MemoryError),
+    safetensors.SafetensorError,
+)
 
 State = TypeVar("State")
 
@@ -115,17 +122,15 @@ def load(path: Path, template: State, owner: str = "", without: str = "") -> tup
     try:
         with safetensors.safe_open(check_plain(path, path.parent.parent), framework="numpy") as file:
             metadata = file.metadata() or {}
+            _check_format(metadata, path.name)
             written = metadata.get("content", "")
-            passed = [name for name in file.keys() if without and name.startswith(without)]  # noqa: SIM118
-            tensors = {name: file.get_tensor(name) for name in file.keys() if name not in passed}  # noqa: SIM118
-            found = digest(tensors | {name: Pieces(file, name) for name in passed}, written)
-    except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
+            places = spans(path)
+            passed = {name: place for name, place in places.items() if without and name.startswith(without)}
+            _check_room(sum(end - begin for name, (begin, end) in places.items() if name not in passed), template, path)
+            tensors = {name: file.get_tensor(name) for name in places if name not in passed}
+            found = digest(tensors | {name: Pieces(file, name, path, at) for name, at in passed.items()}, written)
+    except UNREADABLE as error:
         raise UserError(f"checkpoint {path.name} cannot be read ({type(error).__name__})", code=1) from None
-    held = str(metadata.get("format"))
-    if held != FORMAT:
-        newer = held.isascii() and held.isdigit() and len(held) < 9 and int(held) > int(FORMAT)
-        remedy = "; a newer prism-marl wrote it: update prism-marl" if newer else ""
-        raise UserError(f"checkpoint {path.name} has format {held}, this version reads {FORMAT}{remedy}", code=1)
     if metadata.get("digest") != found:
         raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     try:
@@ -138,6 +143,29 @@ def load(path: Path, template: State, owner: str = "", without: str = "") -> tup
     if found_owner != owner:
         raise UserError(f"checkpoint {path.name} belongs to another experiment", code=1)
     return unflatten(tensors, template, path.name), notes
+
+
+def _check_format(metadata: dict[str, str], name: str) -> None:
+    held = str(metadata.get("format"))
+    if held != FORMAT:
+        newer = held.isascii() and held.isdigit() and len(held) < 9 and int(held) > int(FORMAT)
+        remedy = "; a newer prism-marl wrote it: update prism-marl" if newer else ""
+        raise UserError(f"checkpoint {name} has format {held}, this version reads {FORMAT}{remedy}", code=1)
+
+
+def _check_room(claimed: int, template: Any, path: Path) -> None:
+    """Raise, before memory is taken, where arrays have many more bytes than the state that they are to be."""
+    expected = sum(_bytes(leaf) for leaf in jax.tree.leaves(template))
+    if claimed > 2 * expected + SPARE:
+        raise UserError(
+            f"checkpoint {path.name} does not fit this experiment: its arrays have {claimed:,} bytes instead of "
+            f"{expected:,}",
+            code=1,
+        )
+
+
+def _bytes(leaf: Any) -> int:
+    return leaf.size * (KEY if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.dtype(leaf.dtype).itemsize)
 
 
 def flatten(state: Any) -> dict[str, np.ndarray]:

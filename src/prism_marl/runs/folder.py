@@ -90,7 +90,7 @@ def write_config(experiment: Experiment, folder: Path, inside: HeldFolder | None
         refuse_another(load_experiment(folder), experiment, folder)
     else:
         checkpoint.write_atomically(path, experiment.to_json().encode(), inside)
-    record_user_files(experiment, folder)
+    record_user_files(experiment, folder, inside)
     if not (folder / history.FILE).exists():
         history.begin(folder, machine_facts(experiment), inside)
     if not (folder / "footprint.json").exists():

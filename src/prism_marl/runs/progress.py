@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -45,9 +46,8 @@ class ProgressFile(Quiet):
             return
         self._last, self._text = now, text
         content = Progress(steps, self.total, rate, text, os.getpid(), time.time())
-        if not self.folder.is_dir():  # moved or deleted: it must not come into being again as a stump
-            return
-        with contextlib.suppress(OSError), replacing(self.folder / NAME) as temporary:
+        # A folder that was moved or deleted must not come into being again as a stump.
+        with contextlib.suppress(OSError), replacing(self.folder / NAME, make=False) as temporary:
             temporary.write_text(json.dumps(dataclasses.asdict(content)))
 
 
@@ -55,6 +55,7 @@ def read_progress(folder: Path) -> Progress | None:
     """The progress of a run; None if there is no such file or it cannot be read."""
     try:
         content = parse_json(read_text(folder / NAME, folder, SMALL))
-        return Progress(**{name: kind(content[name]) for name, kind in KINDS.items()})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = Progress(**{name: kind(content[name]) for name, kind in KINDS.items()})
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    return found if math.isfinite(found.rate) and math.isfinite(found.time) else None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
-from prism_marl.storage.files import HeldFolder
+from prism_marl.storage.files import HeldFolder, StrangeFileError, check_plain
 
 ROW_FILES = ("eval", "train", "timing")
 BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
@@ -73,9 +73,9 @@ class Rows:
 
     def _read(self, size: int) -> bytes:
         try:
-            with self.path.open("rb") as file:
+            with check_plain(self.path, self.path.parent).open("rb") as file:
                 return file.read(size)
-        except OSError:
+        except (OSError, StrangeFileError):
             return b""
 
     @contextlib.contextmanager

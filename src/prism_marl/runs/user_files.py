@@ -19,7 +19,7 @@ from prism_marl.experiment.experiment import Experiment
 from prism_marl.learners import LEARNERS
 from prism_marl.registration import module_name
 from prism_marl.sharing import METHODS
-from prism_marl.storage.files import parse_object, read_text, write_atomically
+from prism_marl.storage.files import HeldFolder, parse_object, read_text, write_atomically
 
 FILE = "modules.json"
 INSTALLED = ("site-packages", "dist-packages")  # code that has a version
@@ -41,7 +41,7 @@ def user_files(experiment: Experiment) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def record_user_files(experiment: Experiment, folder: Path) -> None:
+def record_user_files(experiment: Experiment, folder: Path, inside: HeldFolder | None = None) -> None:
     """Write the record once; later, refuse files that have changed."""
     found, recorded = user_files(experiment), recorded_files(folder)
     if (folder / FILE).exists() and recorded is None:
@@ -49,7 +49,7 @@ def record_user_files(experiment: Experiment, folder: Path) -> None:
     if recorded is None:
         if found:
             rows = [{"name": name, "sha256": digest} for name, digest in found.items()]
-            write_atomically(folder / FILE, (json.dumps(rows, indent=1) + "\n").encode())
+            write_atomically(folder / FILE, (json.dumps(rows, indent=1) + "\n").encode(), inside)
         return
     digests = set(recorded.values())
     for name, digest in found.items():

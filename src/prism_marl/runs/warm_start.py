@@ -19,6 +19,7 @@ import safetensors.numpy
 
 from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment, Start
+from prism_marl.policies.files import LARGEST_FILE
 from prism_marl.runs import checkpoint
 from prism_marl.runs.folder import START, load_experiment
 from prism_marl.runs.trained import load_trained
@@ -60,8 +61,8 @@ def keep_networks(networks: dict[str, np.ndarray], folder: Path) -> None:
 def kept_networks(experiment: Experiment, folder: Path) -> dict[str, np.ndarray]:
     """The networks that an experiment begins with, from its folder."""
     try:
-        networks = safetensors.numpy.load(check_plain(folder / START, folder).read_bytes())
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        networks = safetensors.numpy.load(check_plain(folder / START, folder, LARGEST_FILE).read_bytes())
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{folder / START}: the networks that this run begins with cannot be read ({type(error).__name__}); "
             "put the file back or choose another --out",

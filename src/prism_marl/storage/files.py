@@ -131,14 +131,15 @@ class HeldFolder:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, inside: HeldFolder | None = None) -> Iterator[Path]:
+def replacing(path: Path, inside: HeldFolder | None = None, *, make: bool = True) -> Iterator[Path]:
     """A temporary path beside ``path``, to which the block writes; it replaces ``path`` when the block ends.
 
     Readers see the old file or the new one, never a part. If the block raises, the old file stays. Folders above
-    ``path`` are made; with ``inside``, none but the one that the path has in that folder.
+    ``path`` are made, unless ``make`` is false; with ``inside``, none but the one that the path has in that folder.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    _make_folder(path.parent, inside)
+    if make:
+        _make_folder(path.parent, inside)
     try:
         temporary.unlink(missing_ok=True)  # a link of this name would be followed
         yield temporary

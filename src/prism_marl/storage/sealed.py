@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,24 +23,35 @@ def serialise(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes
 
 
 class Pieces:
-    """An array of a file that is too large to hold: only its bytes pass by, in order."""
+    """An array of a file that may be too large to hold: only its bytes pass by, in order."""
 
-    def __init__(self, file: Any, name: str):
-        self._file, self._name = file, name
+    def __init__(self, file: Any, name: str, path: Path, span: tuple[int, int]):
+        self._path, self._span = path, span
         self.shape = tuple(file.get_slice(name).get_shape())
-        self._small = len(self.shape) < 2 or 0 in self.shape
-        first = file.get_tensor(name) if self._small else file.get_slice(name)[(slice(0, 1),) * len(self.shape)]
+        empty = 0 in self.shape or not self.shape
+        first = file.get_tensor(name) if empty else file.get_slice(name)[(slice(0, 1),) * len(self.shape)]
         self.dtype = first.dtype
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        if self._small:
-            yield self._file.get_tensor(self._name)
-            return
-        array, row = self._file.get_slice(self._name), math.prod(self.shape[2:]) * self.dtype.itemsize
-        some = max(1, PIECE // row)
-        for first in range(self.shape[0]):
-            for second in range(0, self.shape[1], some):
-                yield array[first : first + 1, second : min(second + some, self.shape[1])]
+        place, end = self._span
+        with self._path.open("rb") as file:
+            file.seek(place)
+            while place < end:
+                part = file.read(min(PIECE, end - place))
+                if not part:
+                    raise EOFError
+                place += len(part)
+                yield np.frombuffer(part, np.uint8)
+
+
+def spans(path: Path) -> dict[str, tuple[int, int]]:
+    """Where the bytes of each array stand in a file whose header the library has accepted."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    start = 8 + size
+    offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
+    return {name: (start + begin, start + end) for name, (begin, end) in offsets.items()}
 
 
 def digest(tensors: Mapping[str, np.ndarray | Pieces], content: str) -> str:

@@ -29,6 +29,7 @@ from prism_marl.sweeps.executors import Event
 from prism_marl.sweeps.grid import folder_of, is_finished
 
 EVERY = 60.0  # seconds between lines about running experiments, if there is no terminal
+LONGEST = 1e9  # seconds that are shown
 TAIL = 65536  # bytes that are read from the end of the row file
 STYLES = {"running": "cyan", "finished": "green", "skipped": "green", "failed": "red", "waiting": "dim"}
 ORDER = ("running", "failed", "waiting", "finished", "skipped")  # of the rows; the last ones may not fit
@@ -150,14 +151,19 @@ def last_return(folder: Path) -> float | None:
         try:
             row = json.loads(line)
             value = float(row["return"])
+            if not math.isfinite(value):
+                continue
             latest.setdefault(int(row["evaluation"]), []).append(value)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
-    return math.fsum(latest[max(latest)]) / len(latest[max(latest)]) if latest else None
+    values = latest[max(latest)] if latest else []
+    return sum(values) / len(values) if values else None
 
 
 def duration(seconds: float) -> str:
-    """Hours and minutes, minutes and seconds, or seconds."""
+    """Hours and minutes, minutes and seconds, or seconds; nothing where it would take longer than anybody waits."""
+    if not seconds < LONGEST:
+        return ""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

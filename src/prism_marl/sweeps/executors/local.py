@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from prism_marl.envs.cores import core_numbers
-from prism_marl.errors import UserError
+from prism_marl.errors import UserError, storage_error
 from prism_marl.runs.machine import visible_gpus
 from prism_marl.sweeps.executors.base import LOG, Event, Job, one_line
 
@@ -71,8 +71,14 @@ class Local:
         try:
             while waiting or running:
                 while waiting and free:
-                    running.append(_start(waiting.pop(0), free.pop(0)))
-                    yield Event(running[-1].job, "running")
+                    job = waiting.pop(0)
+                    try:
+                        running.append(_start(job, free[0]))
+                    except OSError as error:  # its folder was taken away while it waited, or the machine is out of room
+                        yield Event(job, "failed", one_line(str(storage_error(error, "start the sweep again"))))
+                        continue
+                    free.pop(0)
+                    yield Event(job, "running")
                 for worker in _wait(running):
                     running.remove(worker)
                     free.append(worker.slot)
