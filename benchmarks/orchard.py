@@ -52,6 +52,8 @@ COLUMNS = {
     "one_mask": "return, one mask for all",
 }
 EPISODES = 256
+AGENTS = envs.describe(TASK).agents
+LABEL = 0.13  # height of two lines in the picture, in units of the return
 PERMUTED = ("weight", "bias")  # arrays of a policy that may have a row for each agent
 
 
@@ -98,15 +100,14 @@ def measured(folder: Path, task: str) -> Iterator[dict[str, Any]]:
     own = [masks[..., common:].astype(bool) for _, masks, common in layers.values()]  # [2, seeds, identities, own]
     parted = [masks.any(axis=2) & ~masks.all(axis=2) for masks in own]
     differ = np.concatenate(parted, axis=-1).mean(axis=-1) if parted else None
-    agents = envs.describe(task).agents
     for seed, value in enumerate(final.values):
         row: dict[str, Any] = {"seed": seed, "return": float(value)}
         if differ is not None:
             policy = read_policy(policy_file(folder, seed), folder)
-            following = [(agent + 1) % agents for agent in range(agents)]
+            following = [(agent + 1) % AGENTS for agent in range(AGENTS)]
             row |= {"before": float(differ[0, seed]), "after": float(differ[1, seed])}
             row |= {"passed_on": played(exchanged(policy, following), task)}
-            row |= {"one_mask": played(exchanged(policy, [0] * agents), task)}
+            row |= {"one_mask": played(exchanged(policy, [0] * AGENTS), task)}
         yield row
 
 
@@ -146,53 +147,67 @@ def picture(demo: Path, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     runs = [load_run(demo / method) for method in METHODS]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 3.6), width_ratios=(1, 1.35), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.4, 3.6), width_ratios=(1, 1.4), layout="constrained")
     draw_returns(left, runs)
-    draw_masks(right, runs[0])
+    draw_masks(right, runs[0], exchange_costs(demo / METHODS[0]))
     figure.savefig(path, dpi=110)
 
 
 def draw_returns(axis: Any, runs: list[Any]) -> None:
+    labels: list[tuple[float, str, str]] = []
     for run in runs:
         curves, style = on_common_grid(run.evaluations, "return"), method_style(run.method)
         size = next(row for row in run.footprint if row.method == run.method)
         assert curves is not None
-        estimate = stats.bootstrap_interval([curves.values], seed=SEED)
-        axis.fill_between(curves.steps / 1000, estimate.low, estimate.high, color=style.light, alpha=0.15, lw=0)
-        axis.plot(curves.steps / 1000, estimate.estimate, color=style.light, lw=2)
-        label = f"{style.label}\n{size.parameters:,.0f} parameters,\n{size.private / 3:,.0f} of an agent's own"
-        axis.annotate(label, (curves.steps[-1] / 1000, estimate.estimate[-1]), (6, 0), textcoords="offset points",
-                      color=style.light, fontsize=7.5, va="center", annotation_clip=False)  # fmt: skip
-    axis.axhline(1 / 3, color="#999999", lw=0.8, ls=":")
-    axis.text(0, 1 / 3 + 0.01, "most that a team can earn which cannot tell who is who", fontsize=7, color="#777777")
+        drawn = stats.bootstrap_interval([curves.values], seed=SEED)
+        axis.fill_between(curves.steps / 1000, drawn.low, drawn.high, color=style.light, alpha=0.15, lw=0)
+        axis.plot(curves.steps / 1000, drawn.estimate, color=style.light, lw=2)
+        words = f"{style.label}: {size.parameters:,.0f} parameters,\n{size.private / AGENTS:,.0f} of each agent's own"
+        labels.append((float(drawn.estimate[-1]), words, style.light))
+    height = -1.0
+    for value, words, colour in sorted(labels):
+        height = max(value, height + LABEL)
+        axis.text(1.02, height, words, color=colour, fontsize=8, va="center", transform=axis.get_yaxis_transform())
+    axis.axhline(1 / AGENTS, color="#999999", lw=0.8, ls=":")
+    axis.text(
+        1, 1 / AGENTS + 0.015, "the most that a team can earn which cannot tell who is who", fontsize=7, color="#777"
+    )
     seeds = len(runs[0].evaluations)
     axis.set(xlabel="thousand environment steps", ylabel="share of the fruit picked", ylim=(0, 1))
     axis.set_title(f"Agents that see alike and must differ ({seeds} seeds)", fontsize=9.5, loc="left")
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def draw_masks(axis: Any, run: Any) -> None:
+def draw_masks(axis: Any, run: Any, lost: str) -> None:
     """Directions ordered by who uses them; filled: on."""
     colours = ("#0a63b0", "#cf5500", "#00855f", "#c14a86")
-    own = np.concatenate([layer.mask[-1, 0, :, layer.common :] for layer in run.spectra.layers], axis=-1).astype(bool)
-    first = np.concatenate([layer.mask[0, 0, :, layer.common :] for layer in run.spectra.layers], axis=-1).astype(bool)
+    first, own = (
+        np.concatenate([layer.mask[at, 0, :, layer.common :] for layer in run.spectra.layers], axis=-1).astype(bool)
+        for at in (0, -1)
+    )
     agents, number = own.shape
     order = sorted(range(number), key=lambda k: (own[:, k].sum(), tuple(~own[:, k])))
     for agent, place in itertools.product(range(agents), range(number)):
         on = own[agent, order[place]]
         axis.add_patch(_cell(place, agent, colours[agent % len(colours)] if on else "#f0f0ed"))
-    differ = int((own.any(0) & ~own.all(0)).sum())
-    before = int((first.any(0) & ~first.all(0)).sum())
+    before, after = (int((masks.any(0) & ~masks.all(0)).sum()) for masks in (first, own))
     axis.set(xlim=(-0.5, number), ylim=(agents, -0.2), yticks=np.arange(agents) + 0.45, xticks=[])
     axis.set_yticklabels([f"agent {agent + 1}" for agent in range(agents)], fontsize=8.5)
     axis.tick_params(length=0)
     axis.set_xlabel(
-        f"{number} own directions of Prism's layers, by who uses them; grey: switched off.\n"
-        f"Masks differ in {before} of them before training and in {differ} after it. Agents read no id.",
+        f"{number} own directions of Prism's layers, by who uses them; grey: switched off. Agents read no id.\n"
+        f"Masks differ in {before} of them before training and in {after} after it.\n{lost}",
         fontsize=8,
     )
     axis.set_title("Which direction serves which agent (Prism, first seed)", fontsize=9.5, loc="left")
     axis.spines[:].set_visible(False)
+
+
+def exchange_costs(folder: Path) -> str:
+    """What the first seed's team earns as trained, and with every mask passed on to the next agent."""
+    policy = read_policy(policy_file(folder, 0), folder)
+    passed = exchanged(policy, [(agent + 1) % AGENTS for agent in range(AGENTS)])
+    return f"Passing masks on takes the return from {played(policy, TASK):.2f} to {played(passed, TASK):.2f}."
 
 
 def _cell(place: int, agent: int, colour: str) -> Any:
