@@ -135,7 +135,7 @@ class Orchard:
             x = col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
             glyph = chr(ord("A") + i) if i < 26 else "@"
             shapes.append(Shape("disc", x, row + 0.5, 0.84, i, str(i + 1), glyph, bool(s.picking[i])))
-        picked, spoiled = (s.fruit.count(what) for what in (PICKED, SPOILED))
+        picked, spoiled = (int(np.sum(np.asarray(state.fruit) == what)) for what in (PICKED, SPOILED))
         caption = f"step {s.clock}/{self.horizon}, {picked} of {len(s.fruit)} picked, {spoiled} spoiled"
         numbers = {"step": float(s.clock), "picked": float(picked), "spoiled": float(spoiled)}
         legend = "squares: fruit for the agent of that colour; cross: spoiled by another; ring: picks"

@@ -10,7 +10,7 @@ import safetensors
 
 from prism_marl.errors import UserError
 from prism_marl.storage.files import check_plain, parse_json, read_text
-from prism_marl.storage.sealed import Pieces, digest
+from prism_marl.storage.sealed import Pieces, digest, spans
 
 ARRAYS = ("U", "s", "V", "bias", "threshold")
 _OF_AGENTS = re.compile(r"seeds\.state\.(?:online|actor)\.agent\.(.+)\.threshold")  # not targets, critics, optimisers
@@ -57,9 +57,9 @@ def saved_layers(run: str | Path, seed: int | None = None) -> dict[str, SavedLay
 def _sealed(path: Path, folder: Path) -> dict[str, np.ndarray]:
     """The learner's arrays in a checkpoint whose checksum is right; the replay is checked and not held in memory."""
     with safetensors.safe_open(check_plain(path, folder), framework="numpy") as file:
-        metadata, names = file.metadata() or {}, list(file.keys())
-        tensors = {name: file.get_tensor(name) for name in names if not name.startswith("seeds.buffer.")}
-        whole = tensors | {name: Pieces(file, name) for name in names if name not in tensors}
+        metadata, places = file.metadata() or {}, spans(path)
+        tensors = {name: file.get_tensor(name) for name in places if not name.startswith("seeds.buffer.")}
+        whole = tensors | {name: Pieces(file, name, path, at) for name, at in places.items() if name not in tensors}
         if metadata.get("digest") != digest(whole, metadata.get("content", "")):
             raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     return tensors
