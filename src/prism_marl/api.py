@@ -24,10 +24,8 @@ from prism_marl.runs.folder import load_experiment, refuse_strange_folder
 from prism_marl.runs.machine import full_memory_explained, jax_settings
 from prism_marl.runs.runner import run as run_experiment
 from prism_marl.runs.trackers import check_sinks, tracked
-from prism_marl.runs.trained import UNSEEN, load_trained
+from prism_marl.runs.trained import load_trained, measured
 from prism_marl.runs.warm_start import Freeze, begun_from, keep_networks
-from prism_marl.training.state import TrainState
-from prism_marl.training.trainer import Trainer
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
@@ -194,15 +192,6 @@ def evaluate(run: "Folder | Run", *, episodes: int = 100) -> dict[str, np.ndarra
         trainer, state, _ = load_trained(folder, episodes)
         with contextlib.closing(trainer):
             return measured(trainer, state)
-
-
-def measured(trainer: Trainer, state: TrainState) -> dict[str, np.ndarray]:
-    """Means over greedy episodes that training never played, one number per seed."""
-    import jax
-    import jax.numpy as jnp
-
-    play = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
-    return {name: np.asarray(value) for name, value in jax.device_get(play(state, jnp.int32(UNSEEN))).items()}
 
 
 def load_run(folder: Folder) -> "Run":

@@ -9,7 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
 from prism_marl.sharing import FuPSIDSVD, Prism, network_regularisers, spectral
-from prism_marl.sharing.base import Experience, _centred_rank, uniform_weight
+from prism_marl.sharing.base import Experience, uniform_weight
+from prism_marl.sharing.differences import centred_rank
 from prism_marl.sharing.prism import SpectralLinear
 from prism_marl.sharing.resets import fresh_directions
 from prism_marl.sharing.spectral import initial_factors, off_orthonormal
@@ -175,7 +176,7 @@ def test_order_of_entries_with_ties_is_the_sum_of_signs(identities):
     value = np.random.default_rng(0).integers(0, 9, (identities, 5)).astype(np.float32)
     value[:, 0] = 1.0
     expected = np.sign(value[:, None] - value[None]).sum(axis=1)
-    assert_array_equal(_centred_rank(jnp.asarray(value)), expected)
+    assert_array_equal(centred_rank(jnp.asarray(value)), expected)
     assert_array_equal(expected[:, 0], 0)
 
 

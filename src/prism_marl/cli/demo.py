@@ -35,6 +35,7 @@ MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and 
     "sharing.diversity": "0",
     "sharing.common": "0.2",
 }
+OF_METHODS = {"prism": MASKS_ALONE}
 WRITTEN = (
     *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
     *("policies", "deployment.json", "machine.json", "footprint.json", "report.html", "done"),
@@ -77,7 +78,7 @@ def _clear(folder: Path) -> None:
 def demo_experiment(method: str, steps: int | None = None) -> Experiment:
     """The game's preset with the changes above."""
     experiment = preset(TASK, method, learner=LEARNER)
-    for path, text in (CHANGES | (MASKS_ALONE if method == "prism" else {})).items():
+    for path, text in (CHANGES | OF_METHODS.get(method, {})).items():
         experiment = experiment.with_option(path, text)
     return experiment if steps is None else experiment.with_option("run.steps", str(steps))
 

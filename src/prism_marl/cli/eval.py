@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prism_marl.api import measured
 from prism_marl.cli import filming
 from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.cli.screen import counted
@@ -17,7 +16,7 @@ from prism_marl.errors import UserError
 from prism_marl.experiment.experiment import Experiment
 from prism_marl.render.draw import scene_to_text
 from prism_marl.runs.machine import configure_jax, full_memory_explained
-from prism_marl.runs.trained import load_trained
+from prism_marl.runs.trained import load_trained, measured
 from prism_marl.training.state import TrainState
 from prism_marl.training.trainer import Trainer
 

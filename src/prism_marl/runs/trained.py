@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from prism_marl.errors import UserError
 from prism_marl.runs import checkpoint
@@ -33,3 +36,9 @@ def load_trained(folder: Path, episodes: int | None = None) -> tuple[Trainer, Tr
         raise
     state, _, complaints = restored
     return trainer, state, [f"{complaint}; using the one before" for complaint in complaints]
+
+
+def measured(trainer: Trainer, state: TrainState) -> dict[str, np.ndarray]:
+    """Means over greedy episodes that training never played, one number per seed."""
+    play = trainer.evaluate if "evaluate" in trainer.eager else jax.jit(trainer.evaluate)
+    return {name: np.asarray(value) for name, value in jax.device_get(play(state, jnp.int32(UNSEEN))).items()}

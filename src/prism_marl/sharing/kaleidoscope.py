@@ -17,10 +17,10 @@ from prism_marl.sharing.base import (
     apply_per_identity,
     check_identity,
     map_layers,
-    pairwise_difference,
     private,
     uniform_weight,
 )
+from prism_marl.sharing.differences import pairwise_difference
 from prism_marl.sharing.estimators import step_function
 from prism_marl.sharing.fups import shared_linear
 

@@ -20,10 +20,10 @@ from prism_marl.sharing.base import (
     RoleLinear,
     Sharing,
     map_layers,
-    pairwise_difference,
     private,
     uniform_weight,
 )
+from prism_marl.sharing.differences import pairwise_difference
 from prism_marl.sharing.estimators import StraightThrough, step_function
 from prism_marl.sharing.fups import shared_linear
 from prism_marl.sharing.kaleidoscope import sample_thresholds
