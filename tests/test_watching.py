@@ -162,4 +162,6 @@ def test_eval_names_a_bad_target_before_it_plays():
     with pytest.raises(UserError, match=r"try 'film\.gif'"):
         filming.check_target("folder/film.avi")
     filming.check_target("text")
-    filming.check_target("a/B.GIF")
+    filming.check_target("B.GIF")
+    with pytest.raises(UserError, match="there is no folder 'a'"):
+        filming.check_target("a/B.GIF")

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import decimal
 import difflib
+import functools
 import inspect
 import math
 import re
@@ -224,6 +225,7 @@ def read_number(text: str) -> int | float | None:
     return None
 
 
+@functools.cache
 def comments(cls: type) -> dict[str, str]:
     """Trailing comments of field declarations: the explanation stands once, beside the field."""
     found: dict[str, str] = {}
