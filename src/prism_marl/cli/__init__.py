@@ -21,7 +21,7 @@ COMMANDS = {
     "doctor": "show versions, devices, extras and caches, and what is missing",
     "completion": "print a script that completes commands, tasks, methods and options in a shell",
     "cache": "show the compiled programs that are kept between starts, and delete them",
-    "demo": "train Prism on a small foraging task and write its page",
+    "demo": "train three teams on a game in which agents must differ, and write their page",
 }
 
 INTERRUPTED = 130  # exit code after Ctrl-C or SIGTERM
