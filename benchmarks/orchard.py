@@ -149,7 +149,7 @@ def picture(demo: Path, path: Path) -> None:
     runs = [load_run(demo / method) for method in METHODS]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.4, 3.6), width_ratios=(1, 1.4), layout="constrained")
     draw_returns(left, runs)
-    draw_masks(right, runs[0], exchange_costs(demo / METHODS[0]))
+    draw_masks(right, runs[0], exchange_costs(demo / next(iter(METHODS))))
     figure.savefig(path, dpi=110)
 
 

@@ -244,7 +244,7 @@ def test_a_demo_begins_anew_and_leaves_what_is_not_its_own(prism_marl, trained, 
     shutil.copytree(trained, folder)
     (folder / "other run").mkdir()
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr(demo, "METHODS", ("prism",))
+    monkeypatch.setattr(demo, "METHODS", {"prism": {}})
     monkeypatch.setattr(demo, "demo_experiment", lambda method, steps: foraging())
     monkeypatch.setattr(demo, "run_experiment", lambda *_: None)
     monkeypatch.setattr(demo, "write_report", lambda runs, page, title: page)

@@ -23,9 +23,8 @@ from prism_marl.runs.runner import run as run_experiment
 
 TASK, LEARNER = "orchard/6x6-3p-2f", "mappo"
 TITLE = "Agents that see alike and must differ"
-METHODS = ("prism", "fups", "nops")  # masks; one network for all, which cannot solve it; a network for each agent
 CHANGES = {"run.seeds": "5", "run.steps": "200000", "run.eval_every": "20000", "run.save_every": "5"}
-MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and nothing but the task can part masks
+MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and nothing but training can part them
     "sharing.ids": "false",
     "sharing.threshold_init": "shared",  # all agents begin with the same masks
     "sharing.init": "svd_of_orthogonal",  # and all directions with the same singular value
@@ -35,7 +34,11 @@ MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and 
     "sharing.diversity": "0",
     "sharing.common": "0.2",
 }
-OF_METHODS = {"prism": MASKS_ALONE}
+METHODS: dict[str, dict[str, str]] = {  # with what is changed for each
+    "prism": MASKS_ALONE,
+    "fups": {},  # one network for all, which cannot solve it
+    "nops": {},  # a network for each agent
+}
 WRITTEN = (
     *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
     *("policies", "deployment.json", "machine.json", "footprint.json", "report.html", "done"),
@@ -78,7 +81,7 @@ def _clear(folder: Path) -> None:
 def demo_experiment(method: str, steps: int | None = None) -> Experiment:
     """The game's preset with the changes above."""
     experiment = preset(TASK, method, learner=LEARNER)
-    for path, text in (CHANGES | OF_METHODS.get(method, {})).items():
+    for path, text in (CHANGES | METHODS[method]).items():
         experiment = experiment.with_option(path, text)
     return experiment if steps is None else experiment.with_option("run.steps", str(steps))
 
