@@ -40,7 +40,10 @@ MOST_LAYERS = 64  # with a spectrum
 MOST_PAIRS = 2**29  # seeds x pairs of identities x directions, which are compared: a thousand agents are a fifth of it
 MOST_FOOTPRINTS = 64  # rows
 
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
+UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError),
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True)
