@@ -527,6 +527,19 @@ def test_rows_are_read_from_plain_files_only(tmp_path):
     assert time.monotonic() - begun < 5
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" + "0" * 400])
+def test_a_replay_of_numbers_that_are_none_is_left_out(tmp_path, number):
+    folder = make_run(tmp_path, method="fups", evaluations=2, seeds=1)
+    path = folder / "replays" / "seed0.json"
+    frame = json.loads(path.read_text())["frames"][0]
+    shapes = next(key for key, value in frame.items() if isinstance(value, list) and isinstance(value[0], dict))
+    strange = [{**frame, key: "@"} for key, value in frame.items() if isinstance(value, int | float)]
+    strange += [{**frame, shapes: [{**frame[shapes][0], key: "@"}]} for key in frame[shapes][0]]
+    for one in strange:
+        path.write_text(json.dumps({"frames": [one]}).replace('"@"', number))
+        load_run(folder)
+
+
 @pytest.mark.parametrize("steps", ["NaN", "1e999", "[NaN]", "[[[[1]]]]", "[" * 900 + "]" * 900, '"x"'])
 def test_spectra_of_no_step_are_left_out(tmp_path, steps):
     folder = make_run(tmp_path, evaluations=2, seeds=1, replays=0)

@@ -43,7 +43,10 @@ MOST_PAIRS = 2**29  # seeds x pairs of identities x directions, which are compar
 MOST_FOOTPRINTS = 64  # rows
 MOST_TEAMS = 8  # sizes of teams in each
 
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError)
+UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError),
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from prism_marl.envs.base import require
 from prism_marl.envs.python.actions import read_actions
 from prism_marl.envs.python.base import observation, outcome
-from prism_marl.envs.python.spaces import MisfitError, flatten, real, shaped, whole
+from prism_marl.envs.python.spaces import MisfitError, flags, flatten, real, shaped
 from prism_marl.envs.settings import read_settings, with_setting
 from prism_marl.errors import UserError, install_command
 from prism_marl.scene import Scene
@@ -129,7 +129,7 @@ class PettingZoo:
             return self._all[index]
         legal = np.zeros(self.spec.actions, bool)
         try:
-            legal[: self._sizes[index]] = shaped(whole(mask, 0, 1), (self._sizes[index],)).astype(bool)
+            legal[: self._sizes[index]] = flags(mask, self._sizes[index])
         except MisfitError as error:
             raise self._wrong(agent, f"an action_mask that {error}", "give 0 or 1 for each of its actions") from None
         if not legal.any():

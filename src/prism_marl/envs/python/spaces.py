@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+SMALL = (np.dtype(bool), np.dtype(np.int8), np.dtype(np.uint8))  # flags in one byte each
 KINDS = "biuf"  # of numpy types that are real numbers
 
 
@@ -35,6 +36,14 @@ def whole(value: Any, low: Any, high: Any) -> np.ndarray:
     if found.size and not ((found >= low) & (found <= high)).all():
         raise MisfitError(f"has numbers outside {np.min(low)} to {np.max(high)}")
     return found
+
+
+def flags(value: Any, size: int) -> np.ndarray:
+    """The value as so many flags, given as 0 and 1 or as booleans."""
+    small = type(value) is np.ndarray and value.shape == (size,) and value.dtype in SMALL
+    if small and not value.tobytes().strip(b"\0\1"):  # nearly always, and several times as fast as what follows
+        return value
+    return shaped(whole(value, 0, 1), (size,))
 
 
 def shaped(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
