@@ -2,7 +2,9 @@
 
 import ast
 import errno
+import json
 import os
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -15,7 +17,7 @@ import safetensors.numpy
 import prism_marl
 from prism_marl.errors import UserError
 from prism_marl.runs import checkpoint
-from prism_marl.runs.folder import owner
+from prism_marl.runs.folder import load_experiment, owner
 from prism_marl.runs.runner import make_trainer
 from prism_marl.storage import sealed
 from tiny import foraging, same_arrays, small
@@ -122,7 +124,8 @@ def test_another_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "FORMAT", "99")
     path = written(tmp_path)
     monkeypatch.undo()
-    assert f"has format 99, this version reads {checkpoint.FORMAT}" in refused(path)
+    words = refused(path)
+    assert f"has format 99, this version reads {checkpoint.FORMAT}; a newer prism-marl wrote it: update" in words
 
 
 @pytest.mark.parametrize(
@@ -246,3 +249,20 @@ def test_nothing_in_the_package_runs_what_it_reads():
             elif isinstance(node, ast.keyword):
                 assert node.arg != "allow_pickle" or ast.unparse(node.value) == "False", path
             assert not forbidden & {name.partition(".")[0] for name in names}, path
+
+
+def test_a_folder_of_a_newer_version_is_refused_with_the_remedy(trained, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    settings = json.loads((folder / "config.json").read_text())
+    machine = json.loads((folder / "machine.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"added_later": 1}))
+    with pytest.raises(UserError, match="added_later") as error:  # of this version: a field that nobody knows
+        load_experiment(folder)
+    assert "update prism-marl" not in str(error.value)
+    segments = [segment | {"prism_marl": "99.0.0"} for segment in machine["segments"]]
+    (folder / "machine.json").write_text(json.dumps(machine | {"prism_marl": "99.0.0", "segments": segments}))
+    with pytest.raises(UserError, match=r"was written by prism-marl 99\.0\.0 .*added_later.*; update prism-marl$"):
+        load_experiment(folder)
+    (folder / "config.json").write_text(json.dumps(settings | {"format": 2}))
+    with pytest.raises(UserError, match=r"format 2 is of a newer version of prism-marl.*update prism-marl to 2\.0"):
+        load_experiment(folder)
