@@ -388,7 +388,7 @@ def test_segments_of_rows_that_were_cut_are_gone(tmp_path):
 
 
 def test_whatever_can_change_numbers_begins_a_segment(tmp_path):
-    facts = machine.describe_machine() | {"environment": "roles 1"}
+    facts: dict[str, Any] = {**machine.describe_machine(), "environment": "roles 1"}
     assert set(history.DECIDING) <= set(facts)
     with locked(tmp_path) as held:
         for name in history.DECIDING:
@@ -698,7 +698,7 @@ def test_a_cache_has_a_bound_and_deletes_only_its_own(tmp_path, monkeypatch, cap
     os.utime(tmp_path / "mine.kept", (1, 1))
     for number in range(6):
         cache.write(f"key-{number}", bytes([number]) * 1_000)
-        os.utime(cache.path(f"key-{number}"), (1_000 + number,) * 2)
+        os.utime(cache.path(f"key-{number}"), (1_000 + number, 1_000 + number))
         assert cache.read("key-0") == bytes(1_000)  # read again and again: it stays
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"mine.kept", "key-0.kept", "key-4.kept", "key-5.kept"}
