@@ -54,7 +54,7 @@ lint: $(READY)
 	$(BIN)/basedpyright
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile # a file stays with one process, so what its tests share is made once
 
 # PyTorch, Flax and Haiku are too heavy for the lock and for `make test`, so they have an environment of their own. What the
 # lock holds stays as it is there. pip reads TORCH_FLAGS, for example an index with builds of PyTorch for CPUs alone.
