@@ -101,6 +101,11 @@ def text_file(name: str, text: str) -> Callable[[Path], Path]:
     return write
 
 
+def machine_of_a_run(folder: Path) -> Path:
+    (folder / "config.json").write_text("{}")
+    return text_file("machine.json", json.dumps({"jax": "0", "segments": [{"step": 0, "jax": "0"}]}))(folder)
+
+
 def packed_spectra(folder: Path) -> Path:
     run = make_run(folder, evaluations=2, seeds=2, replays=0, name="run")
     with tarfile.open(run / "spectra.tar.gz", "w:gz") as tar:
@@ -191,7 +196,7 @@ READERS = (
     Reader("config.json on a page", "json", run_file("config.json"), page_of),
     Reader("machine.json on a page", "json", run_file("machine.json"), page_of),
     Reader("machine.json of a run that goes on", "json",
-           text_file("machine.json", json.dumps({"jax": "0", "segments": [{"step": 0, "jax": "0"}]})), resumed),
+           machine_of_a_run, resumed),
     Reader("footprint.json", "json", run_file("footprint.json"), page_of),
     Reader("replay", "json", run_file("replays/seed0.json"), page_of),
     Reader("eval.jsonl", "rows", run_file("eval.jsonl"), page_of),

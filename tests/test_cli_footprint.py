@@ -41,7 +41,7 @@ def prism_marl(capsys):
         ([LBF, "--method", "prism", "--sharing.common", "1.5"], ["sharing.common", "nearest valid value is 1.0"]),
         ([LBF, "--method", "prism", "--sharing.common", "-0.1"], ["sharing.common", "nearest valid value is 0.0"]),
         ([LBF, "--method", "prism", "--sharing.common", "half"], ["sharing.common", "number"]),
-        ([LBF, "--method", "prism", "--sharing.comon", "0.5"], ["sharing.comon", "'common'"]),
+        ([LBF, "--method", "prism", "--sharing.comon", "0.5"], ["sharing.comon", "'--sharing.common'"]),
         ([LBF, "--method", "prism", "--network.width", "5"], ["--network.width", "--width"]),
         ([LBF, "--sharing.common", "0.5"], ["sharing.common", "--method prism"]),
         (["--plot", "scaling.jpg"], ["--plot", "'scaling.png'"]),

@@ -79,7 +79,7 @@ def test_a_sweep_from_a_file(sweep, tmp_path, name):
     ("content", "argv", "words"),
     [
         ("", ["roles/2", "--set", "learner.lr"], ["--set", "FIELD=VALUE"]),
-        ("", ["roles/2", "--set", "learner.rl=1"], ["learner.rl", "'lr'", "roles/2 with prism"]),
+        ("", ["roles/2", "--set", "learner.rl=1"], ["--learner.rl", "'--learner.lr'", "roles/2 with prism"]),
         ("", ["roles/2", "--set", "run.steps=1,0"], ["run.steps", "nearest valid value is 1"]),
         ("", ["rolse/2"], ["task", "roles"]),
         ("", ["roles/2", "--sharing", "prsim"], ["'prism'"]),

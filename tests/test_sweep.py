@@ -91,11 +91,11 @@ def test_a_sweep_runs_what_is_left_and_lists_what_failed(trained, tmp_path, mine
 
 
 def interrupt_once_begun(folder: Path) -> None:
-    """Ctrl-C for this process when a run says whose its folder is: from then on it listens, and it has yet to begin."""
+    """Ctrl-C for this process when a run has written its first evaluation: from then on there is something to save."""
 
     def watch() -> None:
         give_up = time.monotonic() + 300
-        while time.monotonic() < give_up and not (folder / "config.json").exists():
+        while time.monotonic() < give_up and not (folder / "eval.jsonl").exists():
             time.sleep(0.002)
         os.kill(os.getpid(), signal.SIGINT)
 
