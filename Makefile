@@ -54,7 +54,7 @@ lint: $(READY)
 	$(BIN)/basedpyright
 
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile # a file stays with one process, so what its tests share is made once
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" # a file stays with one process: what its tests share is made once
 
 # PyTorch, Flax and Haiku are too heavy for the lock and for `make test`, so they have an environment of their own. What the
 # lock holds stays as it is there. pip reads TORCH_FLAGS, for example an index with builds of PyTorch for CPUs alone.
@@ -83,6 +83,7 @@ learn: $(READY)
 
 # Everything that can go wrong, for hours (docs/reliability.md, "Soaks"); the summaries are in runs/.
 soak: $(READY)
+	$(BIN)/pytest -m slow
 	$(BIN)/python benchmarks/soak_kills.py --kills 50 --out runs/soak.json
 	$(BIN)/python benchmarks/soak_writers.py
 	$(BIN)/python benchmarks/soak_fuzz.py --inputs 10000

@@ -26,6 +26,7 @@ def soak(monkeypatch) -> Any:
     return soak_memory
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_from_evaluation_to_evaluation(soak):
     row = soak.measure("roles/2", 80)
     assert row["device_arrays_end"] <= row["device_arrays_settled"]

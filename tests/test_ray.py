@@ -45,6 +45,7 @@ def grid_file(path: Path) -> list[Experiment]:
     return experiments
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_every_row_is_there(tmp_path, undisturbed):
     """In a process of its own: Ray forks, and here JAX runs threads already."""
     experiments = grid_file(tmp_path / "grid.json")

@@ -29,6 +29,7 @@ def family(soak) -> Any:
     return soak.Family("lbforaging/5x5-2p-1f", "fups", soak.EPISODES | few)
 
 
+@pytest.mark.slow
 def test_a_python_environment_survives_a_kill_at_an_aimed_moment(soak, family, tmp_path):
     rival = family.command(tmp_path / "run-0")
     lives = soak.Soak("short", family, tmp_path, random.Random(), meanwhile=lambda: refused(rival))
