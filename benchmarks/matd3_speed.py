@@ -75,12 +75,12 @@ def update_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     summary = Summary(steps, dict.fromkeys(GIVEN, jnp.ones(run.seeds, bool)))
     given = ((), jax.tree.map(random, learner.template()), summary)
 
-    def follow(seeds: Any, clock: Any, *given: Any) -> Any:
-        seeds, clock = trainer.absorb(seeds, clock, *given, learn=True)
-        return seeds, clock, trainer.policies(seeds.state)
+    def follow(learns: bool, seeds: Any, clock: Any, *given: Any) -> Any:
+        seeds, clock = trainer.absorb(trainer.opened(seeds), clock, *given, learn=learns)
+        return trainer.closed(seeds), clock
 
-    learn = jax.jit(follow, donate_argnums=(0, 1)).lower(seeds, clock, *given).compile()
-    store = jax.jit(functools.partial(trainer.absorb, learn=False), donate_argnums=(0, 1))
+    learn, store = (jax.jit(functools.partial(follow, learns), donate_argnums=(0, 1)) for learns in (True, False))
+    learn, policies = learn.lower(seeds, clock, *given).compile(), jax.jit(trainer.policies)
     compiled = time.perf_counter() - started
     while int(clock.iteration) * learner.interval < 20 * learner.settings.batch:
         seeds, clock = store(seeds, clock, *given)
@@ -88,7 +88,8 @@ def update_row(experiment: Experiment, seconds: float) -> dict[str, Any]:
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(times) < 3:
         started = time.perf_counter()
-        seeds, clock, _ = jax.block_until_ready(learn(seeds, clock, *given))
+        seeds, clock = learn(seeds, clock, *given)
+        jax.block_until_ready((seeds, clock, policies(seeds.state)))
         times.append(time.perf_counter() - started)
     number = learner.settings.updates
     row = _head("update", experiment)
