@@ -165,12 +165,12 @@ def steps(one: Stranger, python: Path, wheel: Path, *, extras: bool) -> Iterator
     yield "play lbf as a film", lambda: one.command("play", "lbf", "--out", "film.gif")
     yield "demo", lambda: one.command("demo", *SMALL, "--out", "demo")
     yield "report", lambda: one.command("report", "demo", "--out", "page")
-    yield "eval", lambda: one.command("eval", "demo", "--episodes", "4", "--render", "text")
-    yield "export", lambda: one.command("export", "demo", "--out", "team.safetensors")
+    yield "eval", lambda: one.command("eval", "demo/prism", "--episodes", "4", "--render", "text")
+    yield "export", lambda: one.command("export", "demo/prism", "--out", "team.safetensors")
     yield "play a file", lambda: one.command("play", "team.safetensors")
     yield "completion", lambda: one.command("completion", "bash")
     if extras:
-        yield "extra onnx", lambda: one.told_to_install("export", "demo", "--out", "team.onnx")
+        yield "extra onnx", lambda: one.told_to_install("export", "demo/prism", "--out", "team.onnx")
         yield "extra mujoco", lambda: one.told_to_install("play", "halfcheetah", "--out", "robot.gif")
 
 

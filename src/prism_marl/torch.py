@@ -34,30 +34,31 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Prism:
-    """The settings of ``prism_marl.sharing.Prism``: same names, defaults and meanings (letters: docs/design.md)."""
+    """The settings of ``prism_marl.sharing.Prism``: same names, defaults and meanings."""
 
     common: float = 0.5  # share of singular values that every identity uses unmasked
     ortho: float = 0.01  # weight of the orthogonality term
     diversity: float = 5.0  # strength of the diversity term relative to the task loss
-    masks: Literal["agent", "role"] = "agent"  # (l) one mask per agent, or per unit type
-    init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # (a) U, s, V at start
-    common_part: Literal["leading", "trailing", "random"] = "leading"  # (b) which singular values are common
-    threshold_scale: float = 5.0  # (c) thresholds start in -(scale * U[0,1] + shift)
-    threshold_shift: float = 5.0  # ... and the larger, the fewer are off at the start
-    threshold_init: Literal["own", "shared"] = "own"  # (c) one sample for each identity, or one for all
-    ste: Literal["tanh", "identity", "sigmoid"] = "tanh"  # (d) backward pass of the binary mask
-    ties: Literal["still", "apart"] = "still"  # (d) masks that agree are left alone, or moved apart
-    div_detach_s: bool = True  # (e) the diversity term moves thresholds only, never inflates s
-    div_mode: Literal["adaptive", "fixed"] = "adaptive"  # (f) scale diversity to the task loss, or use it raw
-    window: int = 100  # losses averaged by the adaptive coefficient
-    spectrum_abs: bool = True  # (g) normalise |s|; False is the paper to the letter
-    detach_max: bool = False  # (h) treat max|s| as a constant
-    layer_base: float = 1.0  # (i) layer l counts layer_base**l in the diversity term
-    ortho_norm: Literal["sum", "r2"] = "sum"  # (j) plain sum, or each term divided by r squared
-    threshold_rate: float = 1.0  # (o) learning rate of thresholds relative to the rest
-    reset_interval: int = 0  # (p) stays 0: nothing here counts environment steps
-    reset_ratio: float = 0.5  # (p) probability that ``revive`` brings back a direction that nobody uses
-    frob_decay: float = 0.0  # (r) weight of half the squared Frobenius norm of U diag(s) V^T
+    masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
+    ids: bool = True  # whether agents read their index: here your network decides, and nothing reads this
+    init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # start of U, s, V
+    common_part: Literal["leading", "trailing", "random"] = "leading"  # which singular values are common
+    threshold_scale: float = 5.0  # thresholds start at -(scale * u + shift), u uniform in [0, 1]
+    threshold_shift: float = 5.0  # shift of that start: the larger, the fewer directions are off at first
+    threshold_init: Literal["own", "shared"] = "own"  # each identity samples its own, or all start from one sample
+    ste: Literal["tanh", "identity", "sigmoid"] = "tanh"  # backward pass of the binary mask
+    ties: Literal["still", "apart"] = "still"  # masks that agree are left alone (the paper), or pushed apart
+    div_detach_s: bool = True  # the diversity term moves thresholds only, not singular values
+    div_mode: Literal["adaptive", "fixed"] = "adaptive"  # scale diversity to the task loss, or use it as it is
+    window: int = 100  # losses that the adaptive scale averages
+    spectrum_abs: bool = True  # masks compare |s|; False = s, as in the paper, and a negative s stays off
+    detach_max: bool = False  # no gradient through the largest |s|
+    layer_base: float = 1.0  # layer l (from 0) has the weight layer_base**l in the diversity term
+    ortho_norm: Literal["sum", "r2"] = "sum"  # orthogonality: plain sum, or each layer divided by its rank squared
+    threshold_rate: float = 1.0  # learning rate of thresholds relative to the rest
+    reset_interval: int = 0  # stays 0: nothing here counts environment steps
+    reset_ratio: float = 0.5  # probability that ``revive`` brings back a direction that no identity uses
+    frob_decay: float = 0.0  # weight of half the squared Frobenius norm of U diag(s) V^T; 0 = none
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Prism).items():
