@@ -72,7 +72,7 @@ def test_every_field_that_is_suggested_exists():
 def test_a_folder_that_is_no_run_is_not_trained_into(said, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("x")
-    for words in (["train", LBF], ["train", LBF, "--sinks", "tensorboard"]):
+    for words in (["train", LBF], ["demo"], ["train", LBF, "--sinks", "tensorboard"]):
         code, err = said(*words, "--out", "thesis", "--steps", "50")
         assert code == 2 and "thesis is not empty (it holds 'chapter.tex') and not a run folder" in err
     code, err = said("train", "--extend", "100", "--out", "new")

@@ -17,11 +17,12 @@ from prism_marl.reports.outcome import tell_outcome
 from prism_marl.reports.page import write_report
 from prism_marl.reports.start import parted
 from prism_marl.reports.stats import interquartile_mean
-from prism_marl.runs.folder import load_experiment
+from prism_marl.runs.folder import load_experiment, refuse_strange_folder
 from prism_marl.runs.machine import configure_jax
 from prism_marl.runs.runner import run as run_experiment
 
 TASK, LEARNER = "orchard/6x6-3p-2f", "mappo"
+PAGE = "report.html"
 TITLE = "Agents that see alike and must differ"
 CHANGES = {"run.seeds": "5", "run.steps": "200000", "run.eval_every": "20000", "run.save_every": "5"}
 MASKS_ALONE = {  # Prism in which nothing but masks can make agents differ, and nothing but training can part them
@@ -51,6 +52,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--out", type=some_path, default=Path("runs/demo"), help="folder (default: runs/demo)")
     parser.add_argument("--steps", type=whole, help="environment steps for each seed")
     found = parser.parse_strictly(argv)
+    refuse_strange_folder(found.out, (*METHODS, PAGE))
     cache = configure_jax()
     folders = []
     for method in METHODS:
@@ -62,7 +64,7 @@ def run(argv: list[str]) -> int:
             run_experiment(experiment, folder, bar, cache)
             tell_outcome(folder, bar, experiment.run.steps)
         folders.append(folder)
-    page = write_report(folders, found.out / "report.html", TITLE)
+    page = write_report(folders, found.out / PAGE, TITLE)
     show("", *summary([load_run(folder) for folder in folders]), f"\nopen {page} in a browser")
     return 0
 

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -39,12 +39,12 @@ START = "start.safetensors"  # the networks that a run begins with, where these 
 BEFORE_A_RUN = (LOCK, "log.txt", "progress.json", START)  # what may be in a folder before config.json
 
 
-def refuse_strange_folder(folder: Path) -> None:
-    """Raise for a folder that holds files and no run: training would mix its own with them."""
+def refuse_strange_folder(folder: Path, own: Collection[str] = BEFORE_A_RUN) -> None:
+    """Raise for a folder that holds files besides ``own`` and no run: training would mix its own with them."""
     if not folder.is_dir() or (folder / "config.json").exists():
         return
     for path in sorted(folder.iterdir()):
-        if path.name not in BEFORE_A_RUN and not path.name.endswith(".tmp"):
+        if path.name not in own and not path.name.endswith(".tmp"):
             raise UserError(
                 f"--out: {folder} is not empty (it holds '{path.name}') and not a run folder (it has no config.json); "
                 "choose a new or empty folder"
