@@ -123,7 +123,8 @@ def measure(options: argparse.Namespace) -> None:
     build = ours if options.side == "ours" else lambda *sizes: theirs(options.checkout, *sizes)
     started = time.perf_counter()
     train = build(options.envs, options.updates)
-    train()
+    for _ in range(2):  # the second call takes what the first has returned, which can compile once more
+        train()
     print(json.dumps({"compile_seconds": time.perf_counter() - started}), flush=True)
     for _ in sys.stdin:
         started = time.perf_counter()

@@ -104,6 +104,7 @@ def their_config(found: argparse.Namespace, iterations: int) -> dict[str, Any]:
         "MAP_NAME": SCENARIO,
         "ENV_KWARGS": {"see_enemy_actions": True, "walls_cause_death": True, "attack_mode": "closest"},
         "TEST_DURING_TRAINING": False,
+        "TEST_NUM_ENVS": 1,  # they make the environments of tests, even where there are no tests
         "WANDB_MODE": "disabled",
     }
 
@@ -209,7 +210,7 @@ class Side:
     def __init__(self, name: str, found: argparse.Namespace):
         self.name = name
         root = Path(__file__).resolve().parents[1] if found.ours is None else found.ours.resolve()
-        paths = [str(root / "src"), str(found.checkout)]
+        paths = [str(root / "src"), str(found.checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "WANDB_MODE": "disabled"}
         command = [str(found.python), "-P", str(Path(__file__).resolve()), *sys.argv[1:], "--side", name]
         self._process = subprocess.Popen(
