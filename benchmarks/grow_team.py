@@ -144,7 +144,7 @@ def train(out: Path, study: Study, methods: list[str], seeds: int, side_by_side:
         ready = [
             case
             for case in left
-            if case.start == "scratch" or (out / first_of(study, case.method).name / "done").exists()
+            if case.start in ("first", "scratch") or (out / first_of(study, case.method).name / "done").exists()
         ]
         commands = {out / case.name: command(case, study, out, seeds) for case in ready}
         if commands:
