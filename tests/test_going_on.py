@@ -12,11 +12,13 @@ from prism_marl import api, cli
 from prism_marl.errors import UserError
 from prism_marl.experiment import config
 from prism_marl.experiment.experiment import Experiment
+from prism_marl.experiment.presets import preset
 from prism_marl.runs import checkpoint, runner
 from prism_marl.runs.folder import extend, load_experiment
 from prism_marl.runs.trained import load_trained
 from prism_marl.sharing import METHODS
 from prism_marl.sharing.freeze import private_names, private_only, private_part
+from prism_marl.training.build import make_trainer
 from tiny import rows_of, small
 
 
@@ -232,6 +234,15 @@ def test_places_leave_the_game_as_it_is():
     assert plain.step(jax.random.key(0), one, action)[1].reward == roomy.step(jax.random.key(0), two, action)[1].reward
     with pytest.raises(UserError, match=r"has places 1, not 2 \(its agents\) to 64; try 2"):
         envs.make("lbf/5x5-2p-1f-places1")
+
+
+@pytest.mark.parametrize("learner", ["qmix", "mappo"])
+def test_every_learner_builds_networks_for_the_places(learner):
+    """Ids are as long as the team can become, in the networks and in what they read."""
+    trainer = make_trainer(preset(GROWN.format(2), "fups_id", learner=learner).with_option("network.width", "8"))
+    agent = trainer.learner.agent(trainer.shapes().seeds.state)
+    layer = agent.fc1 if hasattr(agent, "fc1") else agent.layers[0]
+    assert layer.weight.shape[-1] == 3 * (1 + 4) + 4
 
 
 def test_battles_have_places_too():

@@ -44,7 +44,7 @@ def shapes(build, sharing, size, width, *, roles, last_action):
     """The network without its numbers."""
     agents, observation, actions = size
     spec = EnvSpec("task", agents, observation, 1, actions, roles, 1)
-    inputs = Inputs.of(sharing, last_action=last_action).size(spec)
+    inputs = Inputs.of(sharing, spec, last_action=last_action).size(spec)
     return jax.eval_shape(
         lambda key: build(sharing, inputs=inputs, actions=actions, width=width, agents=agents, roles=roles, key=key),
         jax.random.key(0),

@@ -25,7 +25,7 @@ class InputBuilder:
         self, local: Float[Array, "b a o"], state: Float[Array, "b s"], agent: Int[Array, " k"]
     ) -> Float[Array, "b k i"]:
         """What the actors of some agents read."""
-        return self._scaled(self.inputs.select_agents(self._seen(local, state, agent), agent, self.spec.ids))
+        return self._scaled(self.inputs.select_agents(self._seen(local, state, agent), agent))
 
     def critics(self, state: Float[Array, "b s"], action: Float[Array, "b a u"]) -> Float[Array, "b i"]:
         """What the critics read: the state and everybody's action."""

@@ -43,7 +43,7 @@ class MAPPOUpdates:
         s, values = self.settings, self.settings.values(self.spec)
         return RolloutInputs(
             self.spec,
-            Inputs.of(self.sharing, last_action=False),
+            Inputs.of(self.sharing, self.spec, last_action=False),
             central=s.central,
             critic_id=values > 1 and (s.critic_sharing == "shared" or self.critic_sharing.reads_id()),
             values=values,

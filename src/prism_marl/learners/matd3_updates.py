@@ -73,7 +73,7 @@ class MATD3Updates:
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs.of(self.sharing, last_action=False)
+        return Inputs.of(self.sharing, self.spec, last_action=False)
 
     @property
     def views(self) -> InputBuilder:

@@ -106,7 +106,7 @@ class NumpyActors:
         x = np.empty((seeds, spec.agents, rows, inputs.size(spec)), np.float32)
         x[..., : spec.observation] = seen
         if inputs.agent_id:
-            x[..., spec.observation :] = np.eye(spec.agents, spec.ids, dtype=np.float32)[:, None]
+            x[..., spec.observation :] = np.eye(spec.agents, inputs.ids, dtype=np.float32)[:, None]
         if self.inputs.standardise:
             x -= x.mean(axis=-1, keepdims=True)
             deviation = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))

@@ -89,7 +89,7 @@ class ValueLearner(abc.ABC):
 
     @property
     def inputs(self) -> Inputs:
-        return Inputs.of(self.sharing, last_action=self.settings.last_action, ids=self.spec.ids)
+        return Inputs.of(self.sharing, self.spec, last_action=self.settings.last_action)
 
     def build_agent(self, key: Key[Array, ""]) -> RecurrentAgent:
         """A fresh agent network."""

@@ -18,7 +18,7 @@ def build_agent(
     build = recurrent_agent if spec.kind == "discrete" else mlp_actor
     return build(
         sharing,
-        inputs=Inputs.of(sharing, last_action=last_action).size(spec),
+        inputs=Inputs.of(sharing, spec, last_action=last_action).size(spec),
         actions=spec.actions,
         width=width,
         agents=spec.agents,
@@ -31,7 +31,7 @@ def build_policy(
     spec: EnvSpec, sharing: Sharing, *, width: int, recurrent: bool, behind: int, key: Key[Array, ""]
 ) -> RecurrentAgent | MlpActor:
     """A stochastic policy: logits of discrete actions, or means of continuous ones (networks/heads.py)."""
-    inputs = Inputs.of(sharing, last_action=False).size(spec)
+    inputs = Inputs.of(sharing, spec, last_action=False).size(spec)
     sizes: Any = {"inputs": inputs, "actions": spec.actions, "width": width, "agents": spec.agents, "roles": spec.roles}
     if recurrent:
         return recurrent_agent(sharing, **sizes, head="actions", behind=behind, key=key)

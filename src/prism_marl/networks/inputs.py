@@ -23,16 +23,16 @@ class Inputs:
 
     last_action: bool
     agent_id: bool
-    ids: int = 0  # length of the id's one-hot code; 0: the number of agents
+    ids: int  # length of the id's one-hot code: a team can have room for more agents than it has
 
     @staticmethod
-    def of(sharing: Sharing, *, last_action: bool, ids: int = 0) -> "Inputs":
+    def of(sharing: Sharing, spec: EnvSpec, *, last_action: bool) -> "Inputs":
         """The last action is included if both the task's preset and the method want it (NoPS does not)."""
-        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.reads_id(), ids=ids)
+        return Inputs(last_action=last_action and sharing.last_action, agent_id=sharing.reads_id(), ids=spec.ids)
 
     def size(self, spec: EnvSpec) -> int:
         """Length of the input vector."""
-        return spec.observation + self.last_action * spec.actions + self.agent_id * spec.ids
+        return spec.observation + self.last_action * spec.actions + self.agent_id * self.ids
 
     def join(
         self, local: Float[Array, "*b a o"], last_action: Int[Array, "*b a"], actions: int
@@ -42,14 +42,13 @@ class Inputs:
         if self.last_action:
             parts.append(jax.nn.one_hot(last_action, actions))
         if self.agent_id:
-            agents = local.shape[-2]
-            ids = self.ids or agents
-            parts.append(jnp.broadcast_to(jnp.eye(agents, ids), (*local.shape[:-1], ids)))
+            code = jnp.eye(local.shape[-2], self.ids)
+            parts.append(jnp.broadcast_to(code, (*local.shape[:-1], self.ids)))
         return jnp.concatenate(parts, axis=-1)
 
-    def select_agents(self, local: Float[Array, "*b k o"], agent: Int[Array, " k"], ids: int) -> Float[Array, "*b k i"]:
+    def select_agents(self, local: Float[Array, "*b k o"], agent: Int[Array, " k"]) -> Float[Array, "*b k i"]:
         """The input vectors of some of the agents, for networks without last action."""
         if not self.agent_id:
             return local
-        one_hot = jax.nn.one_hot(agent, ids)
-        return jnp.concatenate([local, jnp.broadcast_to(one_hot, (*local.shape[:-1], ids))], axis=-1)
+        one_hot = jax.nn.one_hot(agent, self.ids)
+        return jnp.concatenate([local, jnp.broadcast_to(one_hot, (*local.shape[:-1], self.ids))], axis=-1)
