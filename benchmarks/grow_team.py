@@ -64,9 +64,9 @@ LBF = {"learner": "mappo"}
 TEAM, LEG = "lbf/{}-{}p-{}f-places8", "mamujoco/halfcheetah-2x3"
 STUDIES = {
     "team": Study(
-        TEAM.format("6x6", 3, 2), tuple(TEAM.format("6x6", n, 2) for n in (5, 8)), (300_000, 150_000), 15_000, 50, LBF
+        TEAM.format("5x5", 3, 1), tuple(TEAM.format("5x5", n, 1) for n in (5, 8)), (1_000_000, 300_000), 25_000, 50, LBF
     ),
-    "leg": Study(LEG, (f"{LEG}-damaged0",), (300_000, 200_000), 10_000, 5, {"envs": "10", "learner.warmup": "5000"}),
+    "leg": Study(LEG, (f"{LEG}-damaged0",), (200_000, 150_000), 10_000, 5, {"envs": "10", "learner.warmup": "5000"}),
 }
 TINY_STUDIES = {
     "team": Study(
