@@ -204,6 +204,7 @@ def private_numbers(experiment: Experiment) -> float:
 
 
 LINES = {"private": "-", "all": "--", "scratch": ":"}
+SAID = {"private": "private numbers go on", "all": "everything goes on", "scratch": "from scratch"}
 
 
 def draw(found: list[dict[str, Any]], picture: Path) -> None:
@@ -212,7 +213,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
     from matplotlib.figure import Figure
 
     tasks = list(dict.fromkeys(row["task"] for row in found))
-    figure = Figure(figsize=(3.6 * (len(tasks) + 1), 3.6), layout="constrained")
+    figure = Figure(figsize=(3.6 * (len(tasks) + 1), 4.2), layout="constrained")
     *panels, right = figure.subplots(1, len(tasks) + 1)
     for place, (task, panel) in enumerate(zip(tasks, panels, strict=True)):
         panel.set_title(task, fontsize=8)
@@ -220,20 +221,17 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
         for method, start, own in groups(found, task):
             style = method_style(method)
             steps, values = mean_curve(own)
-            panel.plot(steps, values, color=style.light, linestyle=LINES[start], label=f"{style.label}, {start}")
+            panel.plot(steps, values, color=style.light, linestyle=LINES[start], label=f"{style.label}, {SAID[start]}")
             if start in FREEZE:
                 numbers = 1 + own[0]["private_per_agent"]  # a method without any has a place on the axis, too
-                label = f"{style.label}, {start}" if place == 0 else None
                 fill = style.light if start == "private" else "none"
-                right.scatter(
-                    numbers, values[-1], edgecolors=style.light, color=fill, marker="os^v"[place % 4], label=label
-                )
+                right.scatter(numbers, values[-1], edgecolors=style.light, color=fill, marker="os^v"[place % 4])
     panels[0].set_ylabel("return, interquartile mean")
-    panels[0].legend(fontsize=6)
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=6, ncols=3, loc="outside lower center")
+    right.set_title("filled: private numbers alone were learned", fontsize=8)
     right.set_xscale("log")
     right.set_xlabel("private numbers of an agent, plus one")
     right.set_ylabel("last return of those that went on")
-    right.legend(fontsize=6)
     figure.savefig(picture, dpi=130)
 
 
