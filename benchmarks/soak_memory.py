@@ -95,7 +95,7 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
     settled = len(memory.resident) // 10
     later = np.array(memory.resident[settled:], float)
     slope = np.polynomial.polynomial.polyfit(np.linspace(0, 0.9 * evaluations, later.size), later, 1)[1]
-    row = {
+    row: dict[str, Any] = {  # of threads and descriptors the fewest: what is open for a moment is no growth
         "task": task,
         "evaluations": evaluations,
         "settled_mb": round(later[0] / 1e6, 1),
@@ -103,8 +103,8 @@ def measure(task: str, evaluations: int) -> dict[str, Any]:
         "bytes_per_evaluation": round(slope),
         "device_arrays_settled": max(memory.arrays[settled : 2 * settled]),
         "device_arrays_end": max(memory.arrays[-settled:]),
-        "threads": [max(memory.threads[settled : 2 * settled]), max(memory.threads[-settled:])],
-        "descriptors": [max(memory.descriptors[settled : 2 * settled]), max(memory.descriptors[-settled:])],
+        "threads": [min(memory.threads[settled : 2 * settled]), min(memory.threads[-settled:])],
+        "descriptors": [min(memory.descriptors[settled : 2 * settled]), min(memory.descriptors[-settled:])],
         "folder_files": files,
         "temporary_files": left,
     }
