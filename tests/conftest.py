@@ -17,6 +17,9 @@ from jaxtyping import install_import_hook
 
 install_import_hook(("prism_marl.sharing", "prism_marl.networks", "prism_marl.learners"), "beartype.beartype")
 
+QUICKLY = (
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_opt_preset=FAST_COMPILE"
+)
 _made: list[str] = []
 
 
@@ -36,8 +39,7 @@ def pytest_configure():
         }
         # Halves compiling again. XLA ends the process at a flag that it does not know, so only where it is known.
         if version("jaxlib").startswith("0.10."):
-            flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
 
 
 def pytest_collection_finish():
