@@ -3,9 +3,12 @@
 Tests compile many small programs and run each a few times, so XLA's optimisations cost more than they bring here.
 """
 
+import ctypes
+import gc
 import os
 import shutil
 import tempfile
+import threading
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +17,9 @@ from jaxtyping import install_import_hook
 
 install_import_hook(("prism_marl.sharing", "prism_marl.networks", "prism_marl.learners"), "beartype.beartype")
 
+QUICKLY = (
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_opt_preset=FAST_COMPILE"
+)
 _made: list[str] = []
 
 
@@ -33,7 +39,14 @@ def pytest_configure():
         }
         # Halves compiling again. XLA ends the process at a flag that it does not know, so only where it is known.
         if version("jaxlib").startswith("0.10."):
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
+
+
+def pytest_collection_finish():
+    """Tracing makes many objects that live for long; by default each few of them have all that are there looked at."""
+    gc.collect()
+    gc.freeze()  # modules and tests stay until the end
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_unconfigure():
@@ -49,15 +62,53 @@ def one_cache():
     xla_cache.install(Path(os.environ["PRISM_MARL_CACHE"]))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_context():
+    """JAX lowers each program in an MLIR context of its own, which for a small program costs more than all the rest of
+    its lowering. Here some hundred follow each other in one; where JAX has no such place, nothing is changed."""
+    from jax._src.interpreters import mlir
+
+    make = getattr(mlir, "make_ir_context", None)
+    if make is None:
+        yield
+        return
+    mine = threading.local()
+
+    def shared():
+        if getattr(mine, "left", 0) == 0:
+            mine.context, mine.left = make(), 200  # what programs leave in a context is let go of with it
+        mine.left -= 1
+        return mine.context
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlir, "make_ir_context", shared)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Compiled programs pile up over hundreds of tests; let go of them now and then, the folder still has them."""
     yield
-    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
-    if pages * os.sysconf("SC_PAGE_SIZE") > 2 * 2**30:
+    if _resident() > 2 * 2**30:
+        _give_back()  # often that is enough
+    if _resident() > 2 * 2**30:
         import jax
 
         jax.clear_caches()
+        _give_back()
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
+def _give_back() -> None:
+    """What was freed goes back to the system, which the C library does not do by itself for memory in pieces."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,7 @@ def over_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, axis:
     needed = needed if axis is None else jax.lax.pmax(needed, axis)
     rounds = -(-needed // (height * LANES))
     block = packings(slots, row, offset, capacity, height, steps + 1)
+    part = jax.jit(part, inline=True)  # traced once for all lanes; the program is the same
 
     def add(index: Int[Array, ""], total: Any) -> Any:
         parts = [part(block(index * LANES + lane)) for lane in range(LANES)]
