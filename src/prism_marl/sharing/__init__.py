@@ -6,11 +6,12 @@ from prism_marl.errors import UserError, nearest
 from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
 from prism_marl.sharing.base import RoleLinear, Sharing, network_regularisers, role_layers
-from prism_marl.sharing.controls import FiLM, MultiHead, RandomSpectrum, SpectrumDelta
+from prism_marl.sharing.controls import FiLM, RandomSpectrum, SpectrumDelta
 from prism_marl.sharing.fups import FuPS, FuPSID
 from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
 from prism_marl.sharing.lorasa import LoRASA
+from prism_marl.sharing.multihead import MultiHead
 from prism_marl.sharing.nops import NoPS
 from prism_marl.sharing.prism import FuPSIDSVD, Prism
 from prism_marl.sharing.seps import SePS
