@@ -110,6 +110,7 @@ COST = {  # numbers of one more identity in a hidden 7 x 5 layer, which has r = 
     "random_spectrum": 2,
     "film": 2 * 7,
     "multihead": 0,
+    "experts": 4,
 }
 
 

@@ -7,6 +7,7 @@ from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
 from prism_marl.sharing.base import RoleLinear, Sharing, network_regularisers, role_layers
 from prism_marl.sharing.controls import FiLM, RandomSpectrum, SpectrumDelta
+from prism_marl.sharing.experts import SharedExperts
 from prism_marl.sharing.fups import FuPS, FuPSID
 from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
@@ -33,6 +34,7 @@ METHODS: dict[str, type[Sharing]] = {
     "random_spectrum": RandomSpectrum,
     "film": FiLM,
     "multihead": MultiHead,
+    "experts": SharedExperts,
 }
 
 
@@ -78,6 +80,7 @@ __all__ = [
     "RandomSpectrum",
     "RoleLinear",
     "SePS",
+    "SharedExperts",
     "Sharing",
     "SpectrumDelta",
     "method",
