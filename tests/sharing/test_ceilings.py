@@ -36,6 +36,7 @@ SHORT = {
 OWN = {
     "lorasa": {"sharing.switch_step": "1200"},  # half of the steps for each phase
     "hypermarl": {"sharing.hidden": "16"},  # the weights are generated at every step, and slowly in tests
+    "cash": {"sharing.hidden": "16"},
 }
 
 

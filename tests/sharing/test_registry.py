@@ -74,11 +74,12 @@ def test_every_method_trains(method: str):
     for leaf in jax.tree.leaves((after.online, after.target, after.optimiser, after.balance, metrics)):
         assert np.all(np.isfinite(leaf))
     assert metrics["td_loss"][-1] < metrics["td_loss"][0]
+    counts = METHODS[method].after_update is not Sharing.after_update  # such a method may change what is fixed
     pairs = zip(jax.tree_util.tree_leaves_with_path(before.online), jax.tree.leaves(after.online), strict=True)
     for (path, old), new in pairs:
         name = jax.tree_util.keystr(path)
         if not np.issubdtype(old.dtype, np.floating):
-            assert np.array_equal(old, new), f"{name} is fixed and moved"
+            assert counts or np.array_equal(old, new), f"{name} is fixed and moved"
         elif old.size:
             assert not np.array_equal(old, new), f"{name} is trained and did not move"
     check_rows(before.online.agent, after.online.agent)

@@ -109,7 +109,8 @@ class Experiment:
             )
         identities = self.sharing.identities(spec.agents, spec.roles)
         if self.sharing.by_role() and identities < 2:
-            raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")
+            name = self.sharing.role_setting
+            raise UserError(f"sharing.{name}: '{self.task}' has a single role; use {name} per agent: 'agent'")
 
     def warnings(self) -> list[str]:
         """Sentences about settings that are valid but keep this run from learning as it could."""

@@ -107,6 +107,7 @@ _SMACV2 = Preset(
         "seps": {"clusters": 3, "pretraining": 100_000},  # [P] clusters; [C] steps
         "adaps": {"clusters": 3, "pretraining": 100_000, "ratio": 0.1},  # [P] clusters, ratio; [C] steps
         "snp": {"ratio": 0.1},  # [P]
+        "cash": {"types": "role"},  # [C] what a unit can do follows from its type
     },
 )
 

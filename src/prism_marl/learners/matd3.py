@@ -59,7 +59,8 @@ class MATD3(Settings):
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "MATD3Learner":
         """The learner that these settings stand for."""
         if sharing.by_role() and spec.roles != spec.agents:
-            raise UserError("sharing.masks: MATD3 trains agents one by one and needs masks per agent: 'agent'")
+            name = sharing.role_setting
+            raise UserError(f"sharing.{name}: MATD3 trains agents one by one and needs {name} per agent: 'agent'")
         return MATD3Learner(self, sharing, spec, width, rows, steps)
 
     def validate(self, spec: EnvSpec, envs: int) -> None:

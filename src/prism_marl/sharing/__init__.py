@@ -6,9 +6,12 @@ from prism_marl.errors import UserError, nearest
 from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
 from prism_marl.sharing.base import RoleLinear, Sharing, network_regularisers, role_layers
+from prism_marl.sharing.cash import CASH
 from prism_marl.sharing.controls import FiLM, RandomSpectrum, SpectrumDelta
+from prism_marl.sharing.dico import DiCo
 from prism_marl.sharing.experts import SharedExperts
 from prism_marl.sharing.fups import FuPS, FuPSID
+from prism_marl.sharing.hps import HPS
 from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
 from prism_marl.sharing.lorasa import LoRASA
@@ -35,6 +38,9 @@ METHODS: dict[str, type[Sharing]] = {
     "film": FiLM,
     "multihead": MultiHead,
     "experts": SharedExperts,
+    "cash": CASH,
+    "hps": HPS,
+    "dico": DiCo,
 }
 
 
@@ -64,9 +70,12 @@ def method(name: str) -> type[Sharing]:
 
 
 __all__ = [
+    "CASH",
+    "HPS",
     "METHODS",
     "SNP",
     "AdaPS",
+    "DiCo",
     "FiLM",
     "FuPS",
     "FuPSID",

@@ -170,6 +170,7 @@ class Sharing(abc.ABC):
     last_action: ClassVar[bool] = True  # append the last action if the task's preset asks for it
     unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
     phased: ClassVar[bool] = False  # parts of the network start or stop learning during training: see ``constrain``
+    role_setting: ClassVar[str] = "masks"  # the setting that makes roles the identities, for messages
     separate_networks: ClassVar[bool] = False  # identities share no number: all arrays are private
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -233,6 +234,11 @@ class Sharing(abc.ABC):
 
     def reset_critic(self, network: Network, identity: Int[Array, ""], key: Key[Array, ""]) -> Network:
         """Reset one identity. Called for one critic after the other if ``critics`` has an interval."""
+        return network
+
+    def after_update(self, network: Network, gradient: Network) -> Network:
+        """The network after an optimiser step, for methods that keep count of gradients or tie numbers together. The
+        gradient is that of the step, before ``constrain``. Part of the compiled update."""
         return network
 
     def constrain(self, gradient: Network, step: Int[Array, ""]) -> Network:
