@@ -65,9 +65,7 @@ class CASH(Sharing):
     role_setting: ClassVar[str] = "types"
 
     method: Literal["cash"] = "cash"
-    capabilities: str | None = (
-        None  # a row for each agent or unit type: "1,0.5;0.2,1"; none = each is a kind of its own
-    )
+    capabilities: str | None = None  # a row for each agent or unit type, as "1,0.5;0.2,1"; none = one-hot codes
     types: Literal["agent", "role"] = "agent"  # whose capabilities these are: of each agent, or of each unit type
     hidden: int = 64  # width of the hypernetwork
     gain: float = RELU_GAIN  # scale of generated hidden layers at the start
