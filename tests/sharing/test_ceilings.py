@@ -61,6 +61,8 @@ def _training(experiment: Experiment):
 
         def stretch(state, number):
             state = trainer.advance(state, first + (total - first) * number // EVALUATIONS, learn=True)
+            if experiment.sharing.refresh_interval():  # not on time, but as often as it matters here
+                state = trainer.refresh(state)
             return state, trainer.evaluate(state, number)["return"]
 
         state, returns = jax.lax.scan(stretch, state, jnp.arange(EVALUATIONS + 1))
@@ -92,7 +94,7 @@ def test_clusters_earn_their_number_whatever_their_sizes():
         assert paid.max() == len(set(labels)) / AGENTS
 
 
-WITHOUT_ID = CEILINGS | {"fups_id": 1 / AGENTS, "fups_id_svd": 1 / AGENTS}
+WITHOUT_ID = CEILINGS | {"fups_id": 1 / AGENTS, "fups_id_svd": 1 / AGENTS, "gradps": 1 / AGENTS}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -114,6 +114,7 @@ COST = {  # numbers of one more identity in a hidden 7 x 5 layer, which has r = 
     "cash": 1,
     "hps": 7,
     "dico": 0,
+    "gradps": 2 * 7,
 }
 
 

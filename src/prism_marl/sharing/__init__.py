@@ -11,6 +11,7 @@ from prism_marl.sharing.controls import FiLM, RandomSpectrum, SpectrumDelta
 from prism_marl.sharing.dico import DiCo
 from prism_marl.sharing.experts import SharedExperts
 from prism_marl.sharing.fups import FuPS, FuPSID
+from prism_marl.sharing.gradps import GradPS
 from prism_marl.sharing.hps import HPS
 from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
@@ -41,6 +42,7 @@ METHODS: dict[str, type[Sharing]] = {
     "cash": CASH,
     "hps": HPS,
     "dico": DiCo,
+    "gradps": GradPS,
 }
 
 
@@ -80,6 +82,7 @@ __all__ = [
     "FuPS",
     "FuPSID",
     "FuPSIDSVD",
+    "GradPS",
     "HyperMARL",
     "Kaleidoscope",
     "LoRASA",
