@@ -115,6 +115,7 @@ COST = {  # numbers of one more identity in a hidden 7 x 5 layer, which has r = 
     "hps": 7,
     "dico": 0,
     "gradps": 2 * 7,
+    "hetdps": 7 * 5 + 7,
 }
 
 

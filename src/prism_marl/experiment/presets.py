@@ -179,6 +179,7 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
         "adaps": {"pretraining": 512},
         "lorasa": {"switch_step": 3_000},  # both phases
         "gradps": {"interval": 500},  # several changes
+        "hetdps": {"interval": 1_500},
     },
 )
 

@@ -25,6 +25,7 @@ from prism_marl.learners.packed import Packing, laid_out
 from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.rewards import RewardScale
+from prism_marl.learners.targets import after_change
 from prism_marl.learners.value_state import Memory, Mixer, Networks, ValueState
 from prism_marl.networks.build import build_agent
 from prism_marl.networks.inputs import Inputs
@@ -294,7 +295,7 @@ class ValueLearner(abc.ABC):
         return Deployment(state.online.agent, self.inputs, "argmax", "epsilon", rate, scale=self._scale)
 
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
-        target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)
+        target = after_change(state.target.agent, state.online.agent, agent, self.sharing)
         return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
 
 

@@ -50,6 +50,7 @@ COLOURS = {  # on a light and on a dark ground; labels are the methods' own
     "hps": ("#5a7d00", "#c7e36b"),
     "dico": ("#b0308f", "#ff9ce3"),
     "gradps": ("#1f3f8f", "#8fb0ff"),
+    "hetdps": ("#a83232", "#ffa4a4"),
 }
 SPARE = (("#8a3b12", "#d99a72"), ("#5b6b00", "#b9cc4d"), ("#934a9e", "#d79be0"), ("#005f73", "#6cc3d5"))
 LEGEND_LINES = 16

@@ -12,6 +12,7 @@ from prism_marl.sharing.dico import DiCo
 from prism_marl.sharing.experts import SharedExperts
 from prism_marl.sharing.fups import FuPS, FuPSID
 from prism_marl.sharing.gradps import GradPS
+from prism_marl.sharing.hetdps import HetDPS
 from prism_marl.sharing.hps import HPS
 from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
@@ -43,6 +44,7 @@ METHODS: dict[str, type[Sharing]] = {
     "hps": HPS,
     "dico": DiCo,
     "gradps": GradPS,
+    "hetdps": HetDPS,
 }
 
 
@@ -83,6 +85,7 @@ __all__ = [
     "FuPSID",
     "FuPSIDSVD",
     "GradPS",
+    "HetDPS",
     "HyperMARL",
     "Kaleidoscope",
     "LoRASA",

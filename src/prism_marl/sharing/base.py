@@ -172,6 +172,7 @@ class Sharing(abc.ABC):
     phased: ClassVar[bool] = False  # parts of the network start or stop learning during training: see ``constrain``
     role_setting: ClassVar[str] = "masks"  # the setting that makes roles the identities, for messages
     separate_networks: ClassVar[bool] = False  # identities share no number: all arrays are private
+    targets_at_once: ClassVar[bool] = False  # weights that ``refresh`` changes do not wait for targets to follow
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
