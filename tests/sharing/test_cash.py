@@ -9,7 +9,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from prism_marl.errors import UserError
+from prism_marl.experiment.presets import preset
 from prism_marl.networks import mlp_actor, recurrent_agent
+from prism_marl.runs.folder import footprints
 from prism_marl.sharing import CASH
 from prism_marl.sharing.cash import CapabilityLinear
 from prism_marl.sharing.fups import SharedLinear
@@ -71,7 +73,11 @@ def test_tables_that_make_no_sense_are_refused(table, words):
         CASH(capabilities=table)
 
 
-def test_each_agent_or_unit_type_needs_a_row():
-    assert CASH(capabilities="1;2;3;4").identities(agents=3, roles=3) == 3
-    with pytest.raises(UserError, match=r"sharing.capabilities: 2 rows for 3 unit types; give a row"):
-        CASH(capabilities="1;2", types="role").identities(agents=5, roles=3)
+def test_each_agent_or_unit_type_needs_a_row_and_other_teams_can_be_counted():
+    experiment = preset("roles/3", "cash").with_option("sharing.capabilities", "1,2;3,4;5,6;7,8")
+    experiment.validate()
+    assert all(set(row["teams"]) == {"3", "16", "128"} for row in footprints(experiment))
+    with pytest.raises(UserError, match=r"sharing.capabilities: 2 rows for 3 agents; give a row"):
+        experiment.with_option("sharing.capabilities", "1;2").validate()
+    with pytest.raises(UserError, match=r"sharing.capabilities: 2 rows for 3 unit types"):
+        CASH(capabilities="1;2", types="role").validate_team(agents=5, roles=3)

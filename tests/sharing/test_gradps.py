@@ -1,6 +1,8 @@
 """GradPS: neurons whose agents pull against each other are cloned, and become one again where the clones stay alike."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -12,8 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
 from prism_marl.networks import mlp_actor
+from prism_marl.runs import checkpoint, runner
 from prism_marl.sharing import FuPS, GradPS
 from prism_marl.sharing.gradps import CloneLinear
+from tiny import final_state, same_result, small
 
 KEY = jax.random.key(0)
 
@@ -100,3 +104,16 @@ def test_agents_that_disagree_learn_what_full_sharing_cannot():
 def test_settings_that_cannot_work_are_refused():
     with pytest.raises(UserError, match=r"sharing\.clones: 1 leaves nothing to divide"):
         GradPS(clones=1)
+
+
+def test_a_run_that_is_cut_goes_on_with_what_was_counted(tmp_path):
+    """Sums of gradients and groups are part of the state that survives."""
+    changes = {"run__steps": "90", "run__eval_every": "30", "sharing__interval": "20", "sharing__efficiency": "0.9"}
+    experiment = small("roles/3", "gradps", **changes)
+    whole = runner.run(experiment, tmp_path / "whole")
+    cut = Path(shutil.copytree(whole, tmp_path / "cut"))
+    checkpoint.paths(cut / "checkpoints")[0].unlink()
+    (cut / "done").unlink()
+    assert same_result(runner.run(experiment, cut), whole)
+    held = final_state(whole)
+    assert np.any(held["seeds.state.online.agent.fc2.felt"]) and np.any(held["seeds.state.online.agent.fc2.group"])

@@ -100,6 +100,7 @@ class Experiment:
             if type(value) in LARGEST and abs(value) > LARGEST[type(value)]:
                 raise UserError(f"{path}: {value} is too large; training counts in 32 bits")
         self.sharing.validate()
+        self.sharing.validate_team(spec.agents, spec.roles)
         self.learner.validate(spec, self.run.envs)
         random = 0 if getattr(self.learner, "warmup_on_top", False) else getattr(self.learner, "warmup", 0)
         if random >= self.run.steps:

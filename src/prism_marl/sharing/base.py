@@ -249,6 +249,9 @@ class Sharing(abc.ABC):
     def validate(self) -> None:  # noqa: B027 - most methods have nothing to check
         """Raise ``UserError`` for settings that cannot work."""
 
+    def validate_team(self, agents: int, roles: int) -> None:  # noqa: B027 - most settings fit any team
+        """Raise ``UserError`` for settings that do not fit the team of a task."""
+
     def changed(self, **fields: Any) -> "Sharing":
         """A copy with some settings replaced."""
         return replace(self, **fields)

@@ -82,13 +82,14 @@ class CASH(Sharing):
                 "unit type as many numbers as the others, such as '1,0.5;0.2,1'"
             )
 
+    def validate_team(self, agents: int, roles: int) -> None:
+        needed, who = (roles, "unit types") if self.by_role() else (agents, "agents")
+        given = len(self.table(needed))
+        if given < needed:
+            raise UserError(f"sharing.capabilities: {given} rows for {needed} {who}; give a row to each of them")
+
     def identities(self, agents: int, roles: int) -> int:
-        identities = roles if self.by_role() else agents
-        given = len(self.table(identities))
-        if given < identities:
-            who = "unit types" if self.by_role() else "agents"
-            raise UserError(f"sharing.capabilities: {given} rows for {identities} {who}; give a row to each of them")
-        return identities
+        return roles if self.by_role() else agents
 
     def by_role(self) -> bool:
         return self.types == "role"
@@ -124,7 +125,7 @@ class CASH(Sharing):
         return CapabilityLinear(
             weights=hypernet(key_weight, orthogonal(key_head, self.hidden, fan_out, fan_in, gain)),
             biases=hypernet(key_bias, jnp.zeros((self.hidden, fan_out))),
-            row=jnp.arange(identities),
+            row=jnp.arange(identities) % len(table),  # in turn, where a larger team is only counted
             capabilities=table,
             identities=identities,
         )
