@@ -1,8 +1,6 @@
 """GradPS: neurons whose agents pull against each other are cloned, and become one again where the clones stay alike."""
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -14,10 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.errors import UserError
 from prism_marl.networks import mlp_actor
-from prism_marl.runs import checkpoint, runner
+from prism_marl.runs import checkpoint
 from prism_marl.sharing import FuPS, GradPS
 from prism_marl.sharing.gradps import CloneLinear
-from tiny import final_state, same_result, small
 
 KEY = jax.random.key(0)
 
@@ -106,14 +103,10 @@ def test_settings_that_cannot_work_are_refused():
         GradPS(clones=1)
 
 
-def test_a_run_that_is_cut_goes_on_with_what_was_counted(tmp_path):
-    """Sums of gradients and groups are part of the state that survives."""
-    changes = {"run__steps": "90", "run__eval_every": "30", "sharing__interval": "20", "sharing__efficiency": "0.9"}
-    experiment = small("roles/3", "gradps", **changes)
-    whole = runner.run(experiment, tmp_path / "whole")
-    cut = Path(shutil.copytree(whole, tmp_path / "cut"))
-    checkpoint.paths(cut / "checkpoints")[0].unlink()
-    (cut / "done").unlink()
-    assert same_result(runner.run(experiment, cut), whole)
-    held = final_state(whole)
-    assert np.any(held["seeds.state.online.agent.fc2.felt"]) and np.any(held["seeds.state.online.agent.fc2.group"])
+def test_what_was_counted_and_divided_is_in_a_checkpoint():
+    counted = replace(layer(), felt=felt([1, -1, 2, -1.9], [3, 4, 5, 6], [0, 0, 0, 0]))
+    for state in (counted, counted.divided(0.2)):
+        held = checkpoint.flatten(state)
+        assert set(held) == {"clones", "bias", "felt", "group"}
+        again = checkpoint.unflatten(held, jax.tree.map(jnp.zeros_like, state), "x")
+        assert eqx.tree_equal(jax.tree.map(jnp.asarray, again), state)
