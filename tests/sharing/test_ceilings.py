@@ -73,7 +73,8 @@ def _training(experiment: Experiment):
 
 
 # What these can do follows from their layers, which are trained below without the learner and within a second.
-BY_THEIR_LAYERS = ("film", "multihead", "experts", "cash", "hps", "dico", "hetdps")
+CONTROLS = ("spectrum_delta", "random_spectrum", "film", "multihead")
+BY_THEIR_LAYERS = (*CONTROLS, "experts", "cash", "hps", "dico", "hetdps")
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in BY_THEIR_LAYERS])

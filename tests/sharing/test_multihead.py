@@ -37,7 +37,7 @@ def test_the_deepest_cut_is_no_sharing_and_each_agent_pays_for_its_head_alone(bu
 def test_the_task_of_one_agent_moves_the_trunk_and_its_own_head():
     network = mlp_actor(MultiHead(depth=1), **SIZES)
     x, role = jnp.ones((3, 6)), jnp.zeros(3, jnp.int32)
-    gradient = jax.grad(lambda network: jnp.sum(network(x, role)[1]))(network)
+    gradient = jax.jit(jax.grad(lambda network: jnp.sum(network(x, role)[1])))(network)
     assert np.any(gradient.fc1.weight != 0)
     for head in (gradient.fc2, gradient.fc3):
         assert np.any(head.bias != 0, axis=1).tolist() == [False, True, False]

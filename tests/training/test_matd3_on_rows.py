@@ -374,7 +374,7 @@ def check(learner, state, agent) -> None:
     assert size.parameters == sum(leaf.size for leaf in leaves) and size.bytes == sum(leaf.nbytes for leaf in leaves)
 
 
-LIKE_OTHERS = ("experts", "hps", "hetdps")  # layers with private rows as FiLM's, and groups as SePS'
+LIKE_OTHERS = ("experts", "hps", "cash", "hetdps")  # private rows as FiLM's, generated weights as HyperMARL's, groups
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in LIKE_OTHERS])
