@@ -164,7 +164,7 @@ def test_a_field_that_is_declared_as_float_must_hold_floats():
         check_method(with_method(linear=linear), SPEC)
 
 
-@pytest.mark.parametrize("name", ["prepare", "refresh", "constrain"])
+@pytest.mark.parametrize("name", ["prepare", "refresh", "after_update", "constrain"])
 def test_a_change_must_keep_the_network(name):
     method = with_method(**{name: lambda self, network, *rest: eqx.filter(network, lambda leaf: leaf.shape[0] == M)})
     learner = QMix(batch=2, buffer=4, embed=4, hypernet=4).learner(method, SPEC, width=8)

@@ -19,7 +19,25 @@ def plain_unroll(agent, x, role):
     return jnp.stack(values)
 
 
-@pytest.mark.parametrize("method", METHODS)
+# One of each kind of GRU: layers that are shared, own or own in part, gates, and identities of each form.
+KINDS = ("fups", "nops", "seps", "lorasa", "snp", "adaps", "prism")
+
+
+def test_every_kind_of_gru_is_tried():
+    def kind(method: str) -> tuple:
+        sharing = METHODS[method]()
+
+        def build(key):
+            sizes = {"identities": 3, "key": key}
+            return sharing.linear(8, 24, kind="recurrent", depth=0, **sizes), sharing.gate(8, **sizes)
+
+        layer, gate = jax.eval_shape(build, jax.random.key(0))
+        return type(layer), gate is not None, sharing.initial_clusters(3) is not None
+
+    assert {kind(method) for method in METHODS} == {kind(method) for method in KINDS}
+
+
+@pytest.mark.parametrize("method", KINDS)
 @pytest.mark.parametrize("masks", ["agent", "role"])
 def test_values_and_gradients_equal_plain_differentiation(method, masks):
     sharing = METHODS[method]()

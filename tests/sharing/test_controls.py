@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from prism_marl.networks import recurrent_agent
-from prism_marl.sharing import FiLM, FuPSID, MultiHead, Prism, RandomSpectrum, SpectrumDelta, network_regularisers
+from prism_marl.sharing import FiLM, FuPSID, Prism, RandomSpectrum, SpectrumDelta, network_regularisers
 from prism_marl.sharing.fups import SharedLinear
-from prism_marl.sharing.nops import IndependentLinear
 
 KEY = jax.random.key(0)
 
@@ -18,7 +16,7 @@ def layer(sharing, kind="hidden"):
     return sharing.linear(6, 5, identities=3, key=KEY, kind=kind, depth=1)
 
 
-@pytest.mark.parametrize("sharing", [FiLM(), MultiHead(), RandomSpectrum(), SpectrumDelta()])
+@pytest.mark.parametrize("sharing", [FiLM(), RandomSpectrum(), SpectrumDelta()])
 def test_controls_read_what_full_sharing_with_id_reads(sharing):
     assert (sharing.agent_id, sharing.last_action) == (FuPSID.agent_id, FuPSID.last_action)
     assert isinstance(layer(sharing, "recurrent"), SharedLinear)
@@ -61,10 +59,3 @@ def test_spectral_controls_keep_orthogonality_and_drop_diversity(sharing):
     assert_allclose(terms["orthogonality"], 0, atol=1e-8)
     assert dict(sharing.penalties().fixed)["orthogonality"] == dict(Prism().penalties().fixed)["orthogonality"]
     assert sharing.penalties().diversity == 0
-
-
-def test_only_the_last_layer_is_private():
-    sizes = {"inputs": 6, "actions": 4, "width": 8, "agents": 3, "roles": 3}
-    agent = jax.eval_shape(lambda: recurrent_agent(MultiHead(), **sizes, key=KEY))
-    assert isinstance(agent.fc4, IndependentLinear)
-    assert all(isinstance(part, SharedLinear) for part in (agent.fc1, agent.gru.input, agent.fc2, agent.fc3))

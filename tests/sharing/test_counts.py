@@ -110,13 +110,22 @@ COST = {  # numbers of one more identity in a hidden 7 x 5 layer, which has r = 
     "random_spectrum": 2,
     "film": 2 * 7,
     "multihead": 0,
+    "experts": 4,
+    "cash": 1,
+    "hps": 7,
+    "dico": 0,
+    "gradps": 2 * 7,
+    "hetdps": 7 * 5 + 7,
 }
+
+
+COSTED = {"cash": {"capabilities": "1,0;0,1;1,1;2,0"}}  # by default what is shared grows with the number of kinds
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_cost_of_one_more_identity(name):
     def layer(identities):
-        build = METHODS[name]().linear
+        build = METHODS[name](**COSTED.get(name, {})).linear
         return jax.eval_shape(
             lambda key: build(5, 7, identities=identities, key=key, kind="hidden", depth=1), jax.random.key(0)
         )

@@ -25,13 +25,15 @@ SETTINGS |= {
     "prism-literal": METHODS["prism"](spectrum_abs=False, detach_max=True, threshold_rate=3.0),
     "snp-exact": METHODS["snp"](exact=True, ratio=0.5),
 }
+KINDS = {"dico": "values"}  # where a method's own layer stands, if not everywhere
 every_method = pytest.mark.parametrize("name", SETTINGS)
 
 
 @cache
 def layer_of(name: str, fan_in: int = 5, fan_out: int = 4) -> RoleLinear:
     """A layer away from its starting point, where many of them are all zeros, all ones or hardly masked."""
-    layer = SETTINGS[name].linear(fan_in, fan_out, identities=IDENTITIES, key=jax.random.key(7), kind="hidden", depth=1)
+    kind = KINDS.get(name, "hidden")
+    layer = SETTINGS[name].linear(fan_in, fan_out, identities=IDENTITIES, key=jax.random.key(7), kind=kind, depth=1)
     if hasattr(layer, "threshold"):
         layer = eqx.tree_at(lambda layer: layer.threshold, layer, layer.threshold / 3)
     leaves, structure = jax.tree.flatten(layer)
@@ -103,8 +105,8 @@ def distinct_layers() -> list[str]:
 
 
 def layer_shape(name: str) -> RoleLinear:
-    build = SETTINGS[name].linear
-    return jax.eval_shape(lambda: build(5, 4, identities=3, key=jax.random.key(0), kind="hidden", depth=1))
+    build, kind = SETTINGS[name].linear, KINDS.get(name, "hidden")
+    return jax.eval_shape(lambda: build(5, 4, identities=3, key=jax.random.key(0), kind=kind, depth=1))
 
 
 @pytest.mark.parametrize("name", distinct_layers())

@@ -73,8 +73,11 @@ def test_a_cpu_keeps_to_plain_products():
     assert "optimization_barrier" not in str(jax.make_jaxpr(in_batches)(normal(2, 7, 5), normal(2, 6, 5)))
 
 
+LIKE_OTHERS = ("cash", "dico", "gradps", "hetdps")  # their products are those of HyperMARL, FuPS and NoPS
+
+
 @pytest.mark.parametrize("outputs", [2, 6])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in LIKE_OTHERS])
 def test_every_method_means_the_same_on_an_accelerator(accelerator, name, outputs):
     """Odd inputs, and few outputs or more, where the forms differ."""
     layer = METHODS[name]().linear(19, outputs, identities=3, key=jax.random.key(7), kind="hidden", depth=1)

@@ -100,6 +100,7 @@ class Experiment:
             if type(value) in LARGEST and abs(value) > LARGEST[type(value)]:
                 raise UserError(f"{path}: {value} is too large; training counts in 32 bits")
         self.sharing.validate()
+        self.sharing.validate_team(spec.agents, spec.roles)
         self.learner.validate(spec, self.run.envs)
         random = 0 if getattr(self.learner, "warmup_on_top", False) else getattr(self.learner, "warmup", 0)
         if random >= self.run.steps:
@@ -109,7 +110,8 @@ class Experiment:
             )
         identities = self.sharing.identities(spec.agents, spec.roles)
         if self.sharing.by_role() and identities < 2:
-            raise UserError(f"sharing.masks: '{self.task}' has a single role; use masks per agent: 'agent'")
+            name = self.sharing.role_setting
+            raise UserError(f"sharing.{name}: '{self.task}' has a single role; use {name} per agent: 'agent'")
 
     def warnings(self) -> list[str]:
         """Sentences about settings that are valid but keep this run from learning as it could."""

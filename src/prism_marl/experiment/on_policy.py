@@ -116,7 +116,11 @@ ROLES = OnPolicy(  # [C] a game of one step: learn fast
     ),
     width=32,
     run={"envs": 32, "steps": 40_000, "eval_every": 10_000},
-    sharing={"lorasa": {"switch_step": 20_000}},  # both phases
+    sharing={
+        "lorasa": {"switch_step": 20_000},
+        "gradps": {"interval": 4_000},
+        "hetdps": {"interval": 10_000},
+    },  # several phases
 )
 
 ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short

@@ -107,6 +107,8 @@ _SMACV2 = Preset(
         "seps": {"clusters": 3, "pretraining": 100_000},  # [P] clusters; [C] steps
         "adaps": {"clusters": 3, "pretraining": 100_000, "ratio": 0.1},  # [P] clusters, ratio; [C] steps
         "snp": {"ratio": 0.1},  # [P]
+        "cash": {"types": "role"},  # [C] what a unit can do follows from its type
+        "gradps": {"clones": 3},  # [V] of its authors' code
     },
 )
 
@@ -176,6 +178,8 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
         "seps": {"pretraining": 512},
         "adaps": {"pretraining": 512},
         "lorasa": {"switch_step": 3_000},  # both phases
+        "gradps": {"interval": 500},  # several changes
+        "hetdps": {"interval": 1_500},
     },
 )
 

@@ -105,11 +105,11 @@ class EpisodeStore:
         kept = self.kept(batch._replace(terminated=ended, truncated=None))
         return buffer.add(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), kept))
 
-    def experience(self, buffer: Ring[Trajectory]) -> Experience:
-        """The newest episodes as single transitions."""
+    def experience(self, buffer: Ring[Trajectory], scale: float = 1.0) -> Experience:
+        """The newest episodes as single transitions, with observations as networks read them: times ``scale``."""
         number = min(CLUSTER_EPISODES, self.capacity)
         episodes, held = self.restored(buffer.newest(number)), jnp.arange(number) < buffer.count
-        local = episodes.obs.local.astype(jnp.float32)
+        local = scale * episodes.obs.local.astype(jnp.float32)
         alive = jnp.any(local[:, :-1] != 0, axis=-1)  # a dead unit observes zeros
         flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])  # noqa: E731
         return Experience(

@@ -211,11 +211,11 @@ class MAPPOUpdates:
         gradient, (balance, metrics) = jax.grad(lambda trained: loss(eqx.combine(trained, fixed)), has_aux=True)(
             trained
         )
-        gradient = sharing.constrain(gradient, step)
+        whole, gradient = gradient, sharing.constrain(gradient, step)
         moves, optimiser = self._adam(sharing).update(gradient, optimiser, trained)
         trained = eqx.apply_updates(trained, jax.tree.map(lambda move: rate * move, moves))
         metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
-        return eqx.combine(trained, fixed), optimiser, balance, metrics
+        return sharing.after_update(eqx.combine(trained, fixed), whole), optimiser, balance, metrics
 
     def _actor_loss(self, actor: Actor, samples: Samples, starts: Starts, balance: Balance):
         s, x = self.settings, self.inputs.actor(samples.obs)

@@ -17,6 +17,7 @@ from prism_marl.learners.base import Clock, Collection, Deployment, Mode, Settin
 from prism_marl.learners.log import Log, all_finite
 from prism_marl.learners.matd3_updates import MATD3State, MATD3Updates
 from prism_marl.learners.numpy_actors import DensePolicy, NumpyActors, act, dense_policy
+from prism_marl.learners.targets import after_change
 from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.base import Experience, Sharing
 from prism_marl.sharing.cluster import RECORDS
@@ -59,7 +60,7 @@ class MATD3(Settings):
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "MATD3Learner":
         """The learner that these settings stand for."""
         if sharing.by_role() and spec.roles != spec.agents:
-            raise UserError("sharing.masks: MATD3 trains agents one by one and needs masks per agent: 'agent'")
+            raise UserError(f"sharing.{sharing.role_setting}: MATD3 trains agents one by one; set it to 'agent'")
         return MATD3Learner(self, sharing, spec, width, rows, steps)
 
     def validate(self, spec: EnvSpec, envs: int) -> None:
@@ -284,7 +285,7 @@ class MATD3Learner(MATD3Updates):
         return Deployment(state.online.agent, self.views.inputs, "direct", "noise", noise, 1.0, standardise)
 
     def with_agent(self, state: MATD3State, agent: MlpActor) -> MATD3State:
-        target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)
+        target = after_change(state.target.agent, state.online.agent, agent, self.sharing)
         return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
 
     def experience(self, buffer: Ring[Transition]) -> Experience:

@@ -80,7 +80,7 @@ class Sequential:
             own, moments, now = now
             own, moments = jax.tree.map(lambda leaf: leaf[None], (own, moments))
             adam = jax.vmap(self._adam().update)
-            own, moments, _, metrics = self._adjust(adam, own, fixed, moments, start.balance, task, first, now, step)
+            own, moments, _, metrics, _ = self._adjust(adam, own, fixed, moments, start.balance, task, first, now, step)
             return *jax.tree.map(lambda leaf: leaf[0], (own, moments)), metrics
 
         trained, optimiser, metrics = jax.lax.map(one, (trained, start.optimiser, agents), batch_size=AT_ONCE)
@@ -91,13 +91,14 @@ class Sequential:
         identity = carry.actor.identity_of(now[0])
         trained, fixed = eqx.partition(carry.actor, eqx.is_inexact_array)
         if not self.sharing.separate_networks:
-            trained, optimiser, balance, metrics = self._adjust(
+            trained, optimiser, balance, metrics, gradient = self._adjust(
                 self._adam().update, trained, fixed, carry.optimiser, carry.balance, task, identity, now, step
             )
-            return Steps(eqx.combine(trained, fixed), optimiser, balance), metrics
+            actor = self.sharing.after_update(eqx.combine(trained, fixed), gradient)
+            return Steps(actor, optimiser, balance), metrics
         own, moments = row((trained, carry.optimiser), identity)
         first = jnp.zeros_like(identity)
-        own, moments, balance, metrics = self._adjust(
+        own, moments, balance, metrics, _ = self._adjust(
             jax.vmap(self._adam().update), own, fixed, moments, carry.balance, task, first, now, step
         )
         trained, optimiser = put_row((trained, carry.optimiser), (own, moments), identity)
@@ -112,7 +113,7 @@ class Sequential:
 
         gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trained)
         updates, moments = adam(self.sharing.constrain(gradient, step), moments)
-        return eqx.apply_updates(trained, updates), moments, balance, metrics
+        return eqx.apply_updates(trained, updates), moments, balance, metrics, gradient
 
 
 def polyak_rates(actor: MlpActor, sharing: Sharing, tau: float, *, agents: int, repeat: bool) -> Float[Array, "*m"]:

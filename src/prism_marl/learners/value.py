@@ -25,6 +25,7 @@ from prism_marl.learners.packed import Packing, laid_out
 from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.rewards import RewardScale
+from prism_marl.learners.targets import after_change
 from prism_marl.learners.value_state import Memory, Mixer, Networks, ValueState
 from prism_marl.networks.build import build_agent
 from prism_marl.networks.inputs import Inputs
@@ -177,7 +178,7 @@ class ValueLearner(abc.ABC):
         return self.episodes.add(buffer, batch)
 
     def experience(self, buffer: Ring[Trajectory]) -> Experience:
-        return self.episodes.experience(buffer)
+        return self.episodes.experience(buffer, self._scale)
 
     def update(
         self, state: ValueState, buffer: Ring[Trajectory], batch: Any, log: Log, step: Int[Array, ""], clock: Clock
@@ -213,10 +214,12 @@ class ValueLearner(abc.ABC):
         if self.settings.standardise_rewards:
             scale, episodes = scale.standardised(episodes)
         gradient, balance, metrics = self._gradient(state, episodes, axis)
-        gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(gradient.agent, step))
+        whole = gradient.agent
+        gradient = eqx.tree_at(lambda nets: nets.agent, gradient, self.sharing.constrain(whole, step))
         trainable, fixed = eqx.partition(state.online, eqx.is_inexact_array)
         updates, optimiser = self._optimiser().update(gradient, state.optimiser, trainable)
         online: Networks = eqx.combine(eqx.apply_updates(trainable, updates), fixed)
+        online = eqx.tree_at(lambda nets: nets.agent, online, self.sharing.after_update(online.agent, whole))
         target = self._follow(state.target, online, state.updates + 1)
         metrics["grad_norm"] = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)))
         return ValueState(online, target, optimiser, balance, scale, state.updates + 1, state.key), metrics
@@ -292,7 +295,7 @@ class ValueLearner(abc.ABC):
         return Deployment(state.online.agent, self.inputs, "argmax", "epsilon", rate, scale=self._scale)
 
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
-        target = eqx.combine(eqx.filter(state.target.agent, eqx.is_inexact_array), agent)
+        target = after_change(state.target.agent, state.online.agent, agent, self.sharing)
         return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
 
 

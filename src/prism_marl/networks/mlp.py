@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from prism_marl.sharing.base import Kind, RoleLinear, Sharing, private
+from prism_marl.sharing.base import Identity, Kind, RoleLinear, Sharing, private
 from prism_marl.sharing.single import single
 
 
@@ -40,11 +40,14 @@ class MlpActor(eqx.Module):
         return ("fc1", "relu", "fc2", "relu", "fc3", *(("tanh",) if self.squash else ()))
 
     def __call__(self, x: Float[Array, "*b a i"], role: Int[Array, "*b a"]) -> Float[Array, "*b a u"]:
-        identity = role if self.by_role else self.clusters
+        x = self.once(x, role if self.by_role else self.clusters)
+        return jnp.tanh(x) if self.squash else x
+
+    def once(self, x: Float[Array, "*b m i"], identity: Identity = None) -> Float[Array, "*b m u"]:
+        """What the last layer says, each identity or those that are named, before any tanh."""
         x = jax.nn.relu(self.fc1(x, identity))
         x = jax.nn.relu(self.fc2(x, identity))
-        x = self.fc3(x, identity)
-        return jnp.tanh(x) if self.squash else x
+        return self.fc3(x, identity)
 
     def identity_of(self, agent: Int[Array, ""]) -> Int[Array, ""]:
         """The identity of the agent with this index, for methods in which it does not depend on the observation."""

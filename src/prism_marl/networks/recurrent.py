@@ -79,6 +79,11 @@ class RecurrentAgent(eqx.Module):
         hidden = unroll(self.gru, self._before(x, identity), start, identity, fresh)
         return hidden, self._after(hidden, identity)
 
+    def once(self, x: Float[Array, "*b m i"], identity: Identity = None) -> Float[Array, "*b m u"]:
+        """What the network says to single inputs without a past, each identity or those that are named."""
+        h = self.gru.cell(self._before(x, identity), self.initial(*x.shape[:-1]), identity)
+        return self._after(h, identity)
+
     def _before(self, x: Float[Array, "*b a i"], identity: Identity) -> Float[Array, "*b a g"]:
         return self.gru.input(jax.nn.relu(self.fc1(x, identity)), identity)
 

@@ -45,6 +45,12 @@ COLOURS = {  # on a light and on a dark ground; labels are the methods' own
     "random_spectrum": ("#8c6d8f", "#d3b6d6"),
     "film": ("#7a5c3a", "#d2b48c"),
     "multihead": ("#1f6b6b", "#67c9c4"),
+    "experts": ("#a15c00", "#ffc069"),
+    "cash": ("#0f7d94", "#8fd8e8"),
+    "hps": ("#5a7d00", "#c7e36b"),
+    "dico": ("#b0308f", "#ff9ce3"),
+    "gradps": ("#1f3f8f", "#8fb0ff"),
+    "hetdps": ("#a83232", "#ffa4a4"),
 }
 SPARE = (("#8a3b12", "#d99a72"), ("#5b6b00", "#b9cc4d"), ("#934a9e", "#d79be0"), ("#005f73", "#6cc3d5"))
 LEGEND_LINES = 16

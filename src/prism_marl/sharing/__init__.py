@@ -6,11 +6,18 @@ from prism_marl.errors import UserError, nearest
 from prism_marl.registration import refuse_taken_name, settings_name
 from prism_marl.sharing.adaps import AdaPS
 from prism_marl.sharing.base import RoleLinear, Sharing, network_regularisers, role_layers
-from prism_marl.sharing.controls import FiLM, MultiHead, RandomSpectrum, SpectrumDelta
+from prism_marl.sharing.cash import CASH
+from prism_marl.sharing.controls import FiLM, RandomSpectrum, SpectrumDelta
+from prism_marl.sharing.dico import DiCo
+from prism_marl.sharing.experts import SharedExperts
 from prism_marl.sharing.fups import FuPS, FuPSID
+from prism_marl.sharing.gradps import GradPS
+from prism_marl.sharing.hetdps import HetDPS
+from prism_marl.sharing.hps import HPS
 from prism_marl.sharing.hypermarl import HyperMARL
 from prism_marl.sharing.kaleidoscope import Kaleidoscope
 from prism_marl.sharing.lorasa import LoRASA
+from prism_marl.sharing.multihead import MultiHead
 from prism_marl.sharing.nops import NoPS
 from prism_marl.sharing.prism import FuPSIDSVD, Prism
 from prism_marl.sharing.seps import SePS
@@ -32,6 +39,12 @@ METHODS: dict[str, type[Sharing]] = {
     "random_spectrum": RandomSpectrum,
     "film": FiLM,
     "multihead": MultiHead,
+    "experts": SharedExperts,
+    "cash": CASH,
+    "hps": HPS,
+    "dico": DiCo,
+    "gradps": GradPS,
+    "hetdps": HetDPS,
 }
 
 
@@ -61,13 +74,18 @@ def method(name: str) -> type[Sharing]:
 
 
 __all__ = [
+    "CASH",
+    "HPS",
     "METHODS",
     "SNP",
     "AdaPS",
+    "DiCo",
     "FiLM",
     "FuPS",
     "FuPSID",
     "FuPSIDSVD",
+    "GradPS",
+    "HetDPS",
     "HyperMARL",
     "Kaleidoscope",
     "LoRASA",
@@ -77,6 +95,7 @@ __all__ = [
     "RandomSpectrum",
     "RoleLinear",
     "SePS",
+    "SharedExperts",
     "Sharing",
     "SpectrumDelta",
     "method",

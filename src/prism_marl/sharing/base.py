@@ -170,7 +170,9 @@ class Sharing(abc.ABC):
     last_action: ClassVar[bool] = True  # append the last action if the task's preset asks for it
     unused_norms: ClassVar[bool] = False  # published actor counts include two LayerNorms that are never applied
     phased: ClassVar[bool] = False  # parts of the network start or stop learning during training: see ``constrain``
+    role_setting: ClassVar[str] = "masks"  # the setting that makes roles the identities, for messages
     separate_networks: ClassVar[bool] = False  # identities share no number: all arrays are private
+    targets_at_once: ClassVar[bool] = False  # weights that ``refresh`` changes do not wait for targets to follow
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -235,12 +237,20 @@ class Sharing(abc.ABC):
         """Reset one identity. Called for one critic after the other if ``critics`` has an interval."""
         return network
 
+    def after_update(self, network: Network, gradient: Network) -> Network:
+        """The network after an optimiser step, for methods that keep count of gradients or tie numbers together. The
+        gradient is that of the step, before ``constrain``. Part of the compiled update."""
+        return network
+
     def constrain(self, gradient: Network, step: Int[Array, ""]) -> Network:
         """The gradient, with zeros for arrays that do not learn at this environment step; needs ``phased``."""
         return gradient
 
     def validate(self) -> None:  # noqa: B027 - most methods have nothing to check
         """Raise ``UserError`` for settings that cannot work."""
+
+    def validate_team(self, agents: int, roles: int) -> None:  # noqa: B027 - most settings fit any team
+        """Raise ``UserError`` for settings that do not fit the team of a task."""
 
     def changed(self, **fields: Any) -> "Sharing":
         """A copy with some settings replaced."""

@@ -4,7 +4,7 @@ All functions are pure and of fixed shape, so they run under jit and vmap over s
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -78,7 +78,15 @@ def vae_loss(vae: IdentityVAE, records: Records, key: Key[Array, ""]) -> Float[A
 
 
 def agent_codes(experience: Experience, key: Key[Array, ""]) -> Float[Array, "a z"]:
-    """Fit the model to a random sample of the valid experience; the code of an agent is the mean of its encoding."""
+    """The code of each agent: the mean of its encoding."""
+    return agent_encodings(experience, key)[0]
+
+
+def agent_encodings(
+    experience: Experience, key: Key[Array, ""], about: Literal["response", "policy"] = "response"
+) -> tuple[Float[Array, "a z"], Float[Array, "a z"]]:
+    """Fit the model to a random sample of the valid experience; returns means and log-variances of all agents. Codes
+    are about what follows an agent's action, or about which action it takes."""
     key_init, key_choice, key_fit = jax.random.split(key, 3)
     steps, agents, _ = experience.local.shape
     rows = steps * agents
@@ -89,8 +97,9 @@ def agent_codes(experience: Experience, key: Key[Array, ""]) -> Float[Array, "a 
         return jnp.concatenate([part.reshape(rows, -1) for part in parts], axis=-1)
 
     reward = jnp.broadcast_to(experience.reward[:, None], (steps, agents))
-    given = flat(experience.local, experience.action)
-    target = flat(experience.next_local, reward)
+    given, target = flat(experience.local, experience.action), flat(experience.next_local, reward)
+    if about == "policy":
+        given, target = flat(experience.local), flat(experience.action)
     valid = experience.valid.reshape(rows).astype(given.dtype)
     # Valid rows get a score in [1, 2), others in [0, 1): others are chosen last, and their weight is 0.
     score = valid + jax.random.uniform(key_choice, (rows,))
@@ -113,7 +122,7 @@ def agent_codes(experience: Experience, key: Key[Array, ""]) -> Float[Array, "a 
 
     start = (vae, optimiser.init(eqx.filter(vae, eqx.is_inexact_array)))
     (vae, _), _ = jax.lax.scan(epoch, start, jax.random.split(key_fit, EPOCHS))
-    return vae.encode(jnp.eye(agents))[0]
+    return vae.encode(jnp.eye(agents))
 
 
 def squared_distances(points: Float[Array, "n z"], centres: Float[Array, "k z"]) -> Float[Array, "n k"]:

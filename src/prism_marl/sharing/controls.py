@@ -26,7 +26,6 @@ from prism_marl.sharing.base import (
     uniform_weight,
 )
 from prism_marl.sharing.fups import shared_linear
-from prism_marl.sharing.nops import independent_linear
 from prism_marl.sharing.spectral import FactoredLinear, initial_factors
 
 
@@ -168,17 +167,3 @@ class FiLM(Sharing):
             shift=jnp.tile(shared.bias, (identities, 1)),
             identities=identities,
         )
-
-
-@dataclass(frozen=True)
-class MultiHead(Sharing):
-    """FuPS+ID in which every agent has its own last layer."""
-
-    label: ClassVar[str] = "Multi-head"
-
-    method: Literal["multihead"] = "multihead"
-
-    def linear(self, fan_in, fan_out, *, identities, key, kind, depth) -> RoleLinear:
-        if kind in ("values", "actions"):
-            return independent_linear(fan_in, fan_out, identities=identities, key=key)
-        return shared_linear(fan_in, fan_out, identities=identities, key=key)

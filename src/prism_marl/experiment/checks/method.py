@@ -238,12 +238,13 @@ def _checked_terms(layer: RoleLinear, title: str) -> None:
 
 
 def _check_changes(sharing: Sharing, learner: Learner) -> None:
-    """``prepare``, ``refresh`` and ``constrain`` give back a network of the same shapes."""
+    """``prepare``, ``refresh``, ``after_update`` and ``constrain`` give back a network of the same shapes."""
     key = jax.random.key(0)
     network = jax.eval_shape(learner.build_agent, key)
     experience = jax.eval_shape(lambda: learner.experience(learner.buffer()))
     calls: dict[str, tuple[Any, ...]] = dict.fromkeys(("prepare", "refresh"), (network, experience, key))
-    calls["constrain"] = (eqx.filter(network, lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)), jnp.int32(0))
+    gradient = eqx.filter(network, lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact))
+    calls |= {"after_update": (network, gradient), "constrain": (gradient, jnp.int32(0))}
     for name, arguments in calls.items():
         what = f"{type(sharing).__name__}.{name}"
         after = guarded(what, jax.eval_shape, getattr(sharing, name), *arguments)
