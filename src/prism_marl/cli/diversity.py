@@ -18,9 +18,9 @@ from prism_marl.runs.machine import configure_jax, full_memory_explained
 from prism_marl.runs.trained import UNSEEN, load_trained
 
 COLUMNS = {  # of the first table
-    "diversity": "diversity",
-    "diversity_chance": "chance",
-    "diversity_by_matrices": "by matrices",
+    "snd": "diversity",
+    "snd_chance": "chance",
+    "snd_by_matrices": "by matrices",
     "private_share": "private share",
     "mask_distance": "masks differ",
     "gradient_cosine": "gradient cosine",
@@ -64,11 +64,12 @@ def run(argv: list[str]) -> int:
         show_json({"task": experiment.task, "method": experiment.sharing.method, "seeds": _without_nan(rows)})
         return 0
     title = f"{experiment.sharing.label} on {experiment.task}: {counted(found.episodes, 'episode')} of each seed"
-    show(*_tables(title, rows), READ)
+    show(*(part for made in _tables(title, rows) for part in (made, "")), READ)
     return 0
 
 
 def _tables(title: str, rows: list[dict[str, Any]]) -> list[Table]:
+    """All seeds; every two agents; every layer."""
     seeds = table(title, ("seed",), ("steps", *COLUMNS.values()))
     for row in rows:
         seeds.add_row(str(row["seed"]), f"{row['step']:,}", *(_text(row.get(name, math.nan)) for name in COLUMNS))

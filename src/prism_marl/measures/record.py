@@ -65,9 +65,9 @@ def _of_behaviour(policy: Policy, episodes: dict[str, np.ndarray], agents: np.nd
     distances = policy_distances(policy, seen, agents)
     by_matrices = policy_distances(policy, seen, agents, own_id=False) if c.ids else distances
     row = {
-        "diversity": system_diversity(distances),
-        "diversity_chance": chance_diversity(policy, seen),
-        "diversity_by_matrices": system_diversity(by_matrices),
+        "snd": system_diversity(distances),
+        "snd_chance": chance_diversity(policy, seen),
+        "snd_by_matrices": system_diversity(by_matrices),
         "observations": int(seen.counts.sum()),
     }
     if np.isfinite(distances).all():

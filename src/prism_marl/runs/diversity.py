@@ -23,8 +23,8 @@ def diversity(run: Any, *, episodes: int = EPISODES) -> dict[str, np.ndarray]:
         episodes: of each seed; observations of all agents in them are what policies are compared on.
 
     Returns:
-        Numbers with one entry per seed, NaN where there is none: ``diversity`` (system neural diversity),
-        ``diversity_chance`` (what separate fresh networks give on the same observations), ``private_share``,
+        Numbers with one entry per seed, NaN where there is none: ``snd`` (system neural diversity),
+        ``snd_chance`` (what separate fresh networks give on the same observations), ``private_share``,
         ``mask_distance``, ``gradient_cosine``, ``gradients_opposed`` and more (docs/diversity.md); and ``distances``,
         [seeds, agents, agents].
     """

@@ -273,7 +273,8 @@ class Trainer:
             some = jnp.asarray(compared(learner.spec.agents))
             return cosines(agent_gradients(learner.signal(state, seen), learner.agent(state), some))
 
-        return jax.jit(map_seeds(one), compiler_options=quick_options())
+        # Part of a larger program where rows are compiled, which then has the options.
+        return jax.jit(map_seeds(one), compiler_options=None if self.collector.compiled else quick_options())
 
     def buffer_bytes(self) -> int:
         """Memory of the buffers of all seeds, known before anything is allocated."""
