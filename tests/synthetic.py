@@ -140,8 +140,10 @@ def differences(rng, method: str, evaluations: int, seeds: int, agents: int, int
             table = np.where(np.eye(agents, dtype=bool), 0.0, table * (own > 0))
             mean = float(table.sum() / max(agents * (agents - 1), 1))
             private = 0.4 * progress * (method not in ("fups", "fups_id"))
-            row = {"evaluation": index, "seed": who, "step": index * interval, "snd": mean, "snd_chance": 0.71,
-                   "snd_by_matrices": mean * (private > 0) * 0.8, "private_share": private, "gradient_cosine": 0.5}  # fmt: skip
+            row = {
+                "evaluation": index, "seed": who, "step": index * interval, "snd": mean, "snd_chance": 0.71,
+                "snd_by_matrices": 0.8 * mean * (private > 0), "private_share": private, "gradient_cosine": 0.5,
+            }  # fmt: skip
             for depth, layer in enumerate(("fc1", "gru.input", "gru.hidden", "fc2", "fc3", "fc4")):
                 row[f"private_share.{layer}"] = private * (1 + depth) / 4
                 row[f"gradient_cosine.{layer}"] = 0.8 - progress * (0.3 + 0.2 * depth)

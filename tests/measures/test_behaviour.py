@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prism_marl.measures import Seen, histories, policy_distances, system_diversity
-from prism_marl.measures.behaviour import chance_diversity
+from prism_marl.measures.behaviour import _outputs, chance_diversity
 from prism_marl.measures.parameters import masks_apart, private_share, zeroed
 from prism_marl.policies import Contract, Policy
 
@@ -117,8 +117,6 @@ def test_a_memory_holds_what_the_observer_saw_and_did():
         "valid": np.ones((steps, 1), bool), "role": np.broadcast_to(BOTH, (steps, 1, agents)),
     }  # fmt: skip
     seen = histories(episodes, memory=True, kind="discrete")
-    from prism_marl.measures.behaviour import _outputs
-
     found = _outputs(policy, seen, BOTH, own_id=True)  # [t, k, n, u]
     for agent in BOTH:
         np.testing.assert_allclose(found[:, list(seen.agent).index(agent), agent], np.stack(spoken)[:, 0, agent], 1e-4)
