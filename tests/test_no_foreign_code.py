@@ -100,7 +100,7 @@ socket.socketpair = socket.create_connection = socket.getaddrinfo = refuse
 from prism_marl import cli
 
 out = sys.argv[1]
-small = "--width 4 --learner.embed 4 --learner.hypernet 4 --learner.batch 2 --learner.buffer 8 --envs 2 --run.measures 0"
+small = "--width 4 --learner.embed 4 --learner.hypernet 4 --learner.batch 2 --learner.buffer 8 --envs 2"
 code = cli.main(f"train roles/2 --sharing fups --steps 8 --eval-every 8 --eval-episodes 2 {small} --out {out}".split())
 sys.exit(code or cli.main(["report", out]))
 """
