@@ -12,6 +12,7 @@ from prism_marl import cli
 from prism_marl.errors import UserError
 from prism_marl.experiment.presets import preset
 from prism_marl.measures.record import measure_now
+from prism_marl.reports.distances import read_distances
 from prism_marl.reports.load import load_run
 from prism_marl.reports.merge import merge_seeds
 from prism_marl.reports.page_curves import detail_for
@@ -20,6 +21,7 @@ from prism_marl.runs import checkpoint, runner
 from prism_marl.runs.rows import LATER, noted
 from prism_marl.training.build import make_trainer
 from synthetic import make_run, write_jsonl
+from test_hostile_files import CONTENTS
 from tiny import rows_of, same_result, small_steps
 
 SIZES = {
@@ -159,6 +161,12 @@ def test_runs_of_earlier_versions_and_damaged_rows(tmp_path):
     (path / "diversity.jsonl").unlink()
     without = load_run(path)
     assert diversity_data(without, detail_for(1)) is None and not any("diversity" in note for note in without.notes)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_hostile_rows_are_left_out(tmp_path, content):
+    (tmp_path / "diversity.jsonl").write_bytes(CONTENTS[content])
+    assert not read_distances(tmp_path / "diversity.jsonl")
 
 
 def test_seeds_of_several_folders_are_one_table(tmp_path):

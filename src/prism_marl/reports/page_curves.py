@@ -72,7 +72,7 @@ def evaluation_curves(run: Run, detail: Detail) -> dict[str, Any]:
         grid = on_common_grid(run.evaluations, name, detail.returns if name == "return" else detail.others)
         if grid is not None:
             interval = stats.bootstrap_interval([grid.values], seed=0)
-            found[name] = curve_data(grid, interval.estimate, interval.low, interval.high)
+            found[name] = _curve(grid, interval.estimate, interval.low, interval.high)
     return found
 
 
@@ -83,12 +83,11 @@ def training_curves(curves: Sequence[SeedCurve], points: int) -> dict[str, Any]:
         grid = on_common_grid(curves, name, points)
         if grid is not None:
             values = grid.values
-            found[name] = curve_data(grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
+            found[name] = _curve(grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
     return found
 
 
-def curve_data(grid: Curves, middle: FloatArray, low: FloatArray, high: FloatArray) -> dict[str, Any]:
-    """A curve, its band and the single seeds."""
+def _curve(grid: Curves, middle: FloatArray, low: FloatArray, high: FloatArray) -> dict[str, Any]:
     return {"x": whole(grid.steps), "y": middle, "low": low, "high": high, "seeds": packed(grid.values[:MOST_SINGLE])}
 
 

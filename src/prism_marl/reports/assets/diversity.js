@@ -9,7 +9,7 @@ function diversitySection(section, run) {
   const behaviour = () => [
     ["snd", "agents of this run", shade(run.colour), 0], ["snd_by_matrices", "by their matrices alone", shade(run.colour), 2],
     ["snd_chance", "chance: separate fresh networks", cssColour("--muted"), 1],
-  ].filter(([name]) => data.curves[name]).map(([key, name, colour, dash]) => ({ key, name, colour, dash, faint: key !== "snd", ...data.curves[key], seeds: null }));
+  ].filter(([name]) => data.curves[name]).map(([key, name, colour, dash]) => ({ key, name, colour, dash, faint: key !== "snd", ...data.curves[key] }));
   const curve = make("div", { class: "panel" }, make("h3", { text: "System neural diversity" }), keys, chart,
     caption("How differently do agents act?", "The full line is the mean distance between what two agents would do on the same observation: 0 means that all act alike. Compare it with the dashed grey line, which is what separate networks with fresh random numbers differ by. The dotted line lets all agents act under one id: what is left comes from matrices of their own."));
   const pairs = tables ? pairPanel(tables) : null;
@@ -37,7 +37,7 @@ function layerPanel(data, measure, title, lead, text, [floor, ceiling]) {
   const host = make("div", { class: "chart" }), keys = make("div", { class: "keys" });
   const node = make("div", { class: "panel" }, make("h3", { text: title }), keys, host, caption(lead, text));
   const redraw = () => {
-    const series = names.map((layer, index) => ({ name: layer, colour: agentColour(index), dash: index >= 8 ? 1 : 0, faint: true, ...data.curves[`${measure}.${layer}`], low: null, high: null, seeds: null }));
+    const series = names.map((layer, index) => ({ name: layer, colour: agentColour(index), dash: index >= 8 ? 1 : 0, faint: true, ...data.curves[`${measure}.${layer}`] }));
     keys.replaceChildren(...series.map((one) => make("span", {}, lineSample(one.colour, one.dash), one.name)));
     lineChart(host, { series, height: 190, xLabel: "environment steps", floor, ceiling, label: `${title}; arrow keys read values` });
   };
