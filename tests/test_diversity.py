@@ -127,7 +127,7 @@ def test_the_tables_say_how_to_read_them(measuring, prism_marl):
     ("words", "sentence"),
     [
         (("--seed", 7), "--seed: this run has seeds 0 to 1, not 7"),
-        (("--episodes", 0), "--episodes: 0 is outside 1 to 1000; 16 is the default"),
+        (("--episodes", 0), "--episodes: 0 is outside 1 to 1000; leave it out to play 16 or fewer"),
     ],
 )
 def test_refusals(measuring, prism_marl, words, sentence):

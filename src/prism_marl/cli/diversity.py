@@ -11,9 +11,10 @@ from rich.table import Table
 from prism_marl.cli.arguments import Arguments, some_path, whole
 from prism_marl.cli.screen import counted, show, show_json, table
 from prism_marl.cli.trust import add_trusted_modules, trusted_experiment
+from prism_marl.collect.visits import visits
 from prism_marl.errors import UserError
 from prism_marl.measures.record import measure_now
-from prism_marl.runs.diversity import EPISODES, as_columns, check_episodes
+from prism_marl.runs.diversity import as_columns, check_episodes
 from prism_marl.runs.machine import configure_jax, full_memory_explained
 from prism_marl.runs.trained import UNSEEN, load_trained
 
@@ -41,7 +42,7 @@ def run(argv: list[str]) -> int:
     parser = Arguments("diversity", "Measure how far the agents of a trained team differ.")
     parser.add_argument("run", type=some_path, help="run folder")
     parser.add_argument("--seed", type=whole, help="only this seed (default: all seeds of the run)")
-    parser.add_argument("--episodes", type=whole, default=EPISODES, help=f"of each seed (default: {EPISODES})")
+    parser.add_argument("--episodes", type=whole, help="of each seed (default: 16; fewer where observations are many)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     add_trusted_modules(parser)
     found = parser.parse_strictly(argv)
@@ -56,14 +57,15 @@ def run(argv: list[str]) -> int:
         stack.enter_context(contextlib.closing(trainer))
         for complaint in complaints:
             Console(stderr=True).print(complaint, highlight=False, soft_wrap=True, markup=False)
-        rows = measure_now(trainer, state, UNSEEN, found.episodes)
+        played = found.episodes or 4 * visits(trainer.learner.spec)
+        rows = measure_now(trainer, state, UNSEEN, played)
         steps = np.asarray(state.seeds.steps).tolist()
     head = [{"seed": first + seed, "step": step} for seed, step in enumerate(steps)]
     rows = [one | row for one, row in zip(head, rows, strict=True) if found.seed in (None, one["seed"])]
     if found.json:
         show_json({"task": experiment.task, "method": experiment.sharing.method, "seeds": _without_nan(rows)})
         return 0
-    title = f"{experiment.sharing.label} on {experiment.task}: {counted(found.episodes, 'episode')} of each seed"
+    title = f"{experiment.sharing.label} on {experiment.task}: {counted(played, 'episode')} of each seed"
     show(*(part for made in _tables(title, rows) for part in (made, "")), READ)
     return 0
 

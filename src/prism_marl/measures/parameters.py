@@ -56,7 +56,11 @@ def _tables(policy: Policy) -> dict[str, list[np.ndarray]]:
     """Weights and biases of all layers, each with an axis of identities, or one row for all."""
     found = {}
     for name in policy.layers:
-        tables = [policy.tensors[f"{name}.weight"], policy.tensors[f"{name}.bias"]]
+        weight = policy.tensors.get(f"{name}.weight")
+        if weight is None:  # shared factors, as large policies are kept
+            V, s, U = (policy.tensors[f"{name}.{part}"] for part in ("V", "s", "U"))
+            weight = np.einsum("ir,mr,ro->mio", V, s, U)
+        tables = [weight, policy.tensors[f"{name}.bias"]]
         found[f"{CORE}.{name}" if name in CORE_LAYERS else name] = tables
     if "gate.mask" in policy.tensors:
         found[f"{CORE}.gate"] = [policy.tensors["gate.mask"]]

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl.collect.visits import from_dict
+from prism_marl.collect.visits import from_dict, visits
 from prism_marl.envs import Meaning
+from prism_marl.errors import UserError
 from prism_marl.learners.base import Deployable, Trajectory
 from prism_marl.learners.conflict import compared
 from prism_marl.measures.behaviour import chance_diversity, histories, policy_distances, system_diversity
@@ -29,14 +30,12 @@ def measured(
 ) -> list[dict[str, Any]]:
     """A row for each seed. ``found`` is what ``Trainer.measure`` returned, on the host; ``common`` says how many
     directions of each layer all agents use."""
-    learner, experiment = trainer.learner, trainer.experiment
-    agents, rows = compared(learner.spec.agents), []
+    agents, rows = compared(trainer.learner.spec.agents), []
     episodes = from_dict(found["episodes"])
-    for seed in range(experiment.run.seeds):
+    for seed in range(trainer.experiment.run.seeds):
         row: dict[str, Any] = {}
-        if isinstance(learner, Deployable):
-            origin = Origin(experiment.sharing.method, experiment.learner.algorithm)
-            policy = extract(learner, seed_state(states, seed), origin, Meaning())
+        policy = _policy(trainer, seed_state(states, seed))
+        if policy is not None:
             row |= _of_behaviour(policy, _steps_of(episodes, seed), agents)
             row |= _named("private_share", private_share(policy, agents))
             masks = {name: on[seed][:, common.get(name, 0) :] for name, (_, on) in spectra.items()} or zeroed(policy)
@@ -46,8 +45,13 @@ def measured(
     return rows
 
 
-def measure_now(trainer: Trainer, state: TrainState, evaluation: int, episodes: int) -> list[dict[str, Any]]:
-    """A row for each seed of a state of training, on so many episodes with the number of an evaluation."""
+def measure_now(
+    trainer: Trainer, state: TrainState, evaluation: int, episodes: int | None = None
+) -> list[dict[str, Any]]:
+    """A row for each seed of a state of training, on so many episodes with the number of an evaluation; by default on
+    four times as many as a run measures on."""
+    if episodes is None:
+        episodes = 4 * visits(trainer.learner.spec)
 
     def measure(state: TrainState, evaluation: Any) -> dict[str, Any]:
         return trainer.measure(state, evaluation, episodes)
@@ -57,6 +61,17 @@ def measure_now(trainer: Trainer, state: TrainState, evaluation: int, episodes: 
     found, spectra = jax.device_get((measure(state, jnp.int32(evaluation)), trainer.spectra(state)))
     states = state.seeds.state
     return measured(trainer, states, found, spectra, common_directions(trainer.learner.agent(states)))
+
+
+def _policy(trainer: Trainer, state: Any) -> Policy | None:
+    """The policy of one seed; None of a learner that does not say how it acts, or of a network without named layers."""
+    learner, experiment = trainer.learner, trainer.experiment
+    if not isinstance(learner, Deployable):
+        return None
+    try:
+        return extract(learner, state, Origin(experiment.sharing.method, experiment.learner.algorithm), Meaning())
+    except UserError:
+        return None
 
 
 def _of_behaviour(policy: Policy, episodes: dict[str, np.ndarray], agents: np.ndarray) -> dict[str, Any]:

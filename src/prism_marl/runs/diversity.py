@@ -11,16 +11,16 @@ from prism_marl.measures.record import measure_now
 from prism_marl.runs.machine import full_memory_explained, jax_settings
 from prism_marl.runs.trained import UNSEEN, load_trained
 
-EPISODES = 16  # of each seed, where nobody says how many
 MOST_EPISODES = 1_000
 
 
-def diversity(run: Any, *, episodes: int = EPISODES) -> dict[str, np.ndarray]:
+def diversity(run: Any, *, episodes: int | None = None) -> dict[str, np.ndarray]:
     """How far the agents of a trained team differ, on episodes that training never played.
 
     Args:
         run: a run folder, or a ``Run``.
-        episodes: of each seed; observations of all agents in them are what policies are compared on.
+        episodes: of each seed; observations of all agents in them are what policies are compared on. By default 16, and
+            fewer where observations are many.
 
     Returns:
         Numbers with one entry per seed, NaN where there is none: ``snd`` (system neural diversity),
@@ -36,10 +36,10 @@ def diversity(run: Any, *, episodes: int = EPISODES) -> dict[str, np.ndarray]:
             return as_columns(measure_now(trainer, state, UNSEEN, episodes))
 
 
-def check_episodes(episodes: int) -> None:
+def check_episodes(episodes: int | None) -> None:
     """Raise for a number of episodes that cannot be played."""
-    if not 1 <= episodes <= MOST_EPISODES:
-        raise UserError(f"--episodes: {episodes} is outside 1 to {MOST_EPISODES}; 16 is the default")
+    if episodes is not None and not 1 <= episodes <= MOST_EPISODES:
+        raise UserError(f"--episodes: {episodes} is outside 1 to {MOST_EPISODES}; leave it out to play 16 or fewer")
 
 
 def as_columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
