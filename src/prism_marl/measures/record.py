@@ -26,13 +26,18 @@ WHOLE = "all"  # the name of all layers together, whose numbers have no ending
 
 
 def measured(
-    trainer: Trainer, states: Any, found: dict[str, Any], spectra: Spectra, common: Mapping[str, int]
+    trainer: Trainer,
+    states: Any,
+    found: dict[str, Any],
+    spectra: Spectra,
+    common: Mapping[str, int],
+    most: int = 4096,
 ) -> list[dict[str, Any]]:
-    """A row for each seed. ``found`` is what ``Trainer.measure`` returned, on the host; ``common`` says how many
-    directions of each layer all agents use."""
+    """A row for each seed, or for the first ``most`` of them. ``found`` is what ``Trainer.measure`` returned, on the
+    host; ``common`` says how many directions of each layer all agents use."""
     agents, rows = compared(trainer.learner.spec.agents), []
     episodes = from_dict(found["episodes"])
-    for seed in range(trainer.experiment.run.seeds):
+    for seed in range(min(trainer.experiment.run.seeds, most)):
         row: dict[str, Any] = {}
         policy = _policy(trainer, seed_state(states, seed))
         if policy is not None:

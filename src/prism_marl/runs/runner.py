@@ -52,6 +52,7 @@ from prism_marl.training.sharding import seed_shardings
 from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
+MEASURED_SEEDS = 32  # of a run with many seeds, so many are measured: networks are read one by one
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
 
 
@@ -204,7 +205,7 @@ class _Session:
                 ]
             )
         if differences:
-            self.rows["diversity"].append([row | found for row, found in zip(head, differences, strict=True)])
+            self.rows["diversity"].append([row | found for row, found in zip(head, differences, strict=False)])
         self.monitor.recorded(self.folder)
         self._recorder.write(self.evaluation, steps.tolist(), layers)
         loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
@@ -232,7 +233,7 @@ class _Session:
         if not self.trainer.experiment.run.measured(self.evaluation):
             return []
         found = jax.device_get(self._call("measure", state, jnp.int32(self.evaluation)))
-        return measured(self.trainer, state.seeds.state, found, layers, self._recorder.common)
+        return measured(self.trainer, state.seeds.state, found, layers, self._recorder.common, MEASURED_SEEDS)
 
     @property
     def _finished(self) -> bool:
