@@ -43,11 +43,16 @@ def measured(
         if policy is not None:
             row |= _of_behaviour(policy, _steps_of(episodes, seed), agents)
             row |= _named("private_share", private_share(policy, agents))
-            masks = {name: on[seed][:, common.get(name, 0) :] for name, (_, on) in spectra.items()} or zeroed(policy)
-            row["mask_distance"] = masks_apart(masks)
+            row["mask_distance"] = masks_apart(_masks(spectra, common, seed) or zeroed(policy))
         cosines = {name: np.asarray(table[seed]) for name, table in found["cosines"].items()}
         rows.append(_rounded(row | _of_gradients(cosines)))
     return rows
+
+
+def _masks(spectra: Spectra, common: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+    """Masks on directions that are not common. A spectrum that is always on has none."""
+    found = {name: np.asarray(on[seed]) for name, (_, on) in spectra.items() if name in common or not on.all()}
+    return {name: on[:, common.get(name, 0) :] for name, on in found.items()}
 
 
 def measure_now(
