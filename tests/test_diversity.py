@@ -106,10 +106,10 @@ def prism_marl(capsys):
 
 
 def test_the_command_and_the_function_agree(measuring, prism_marl):
-    code, out, _ = prism_marl("diversity", measuring, "--episodes", 3, "--json")
+    code, out, _ = prism_marl("diversity", measuring, "--episodes", 4, "--json")
     told = json.loads(out)
     assert code == 0 and told["method"] == "nops" and [one["seed"] for one in told["seeds"]] == [0, 1]
-    found = pm.diversity(measuring, episodes=3)
+    found = pm.diversity(measuring, episodes=4)
     assert found["distances"].shape == (2, 4, 4)
     for name in ("snd", "snd_chance", "private_share.fc4"):
         assert found[name].tolist() == [one[name] for one in told["seeds"]]
@@ -117,9 +117,9 @@ def test_the_command_and_the_function_agree(measuring, prism_marl):
 
 
 def test_the_tables_say_how_to_read_them(measuring, prism_marl):
-    code, out, err = prism_marl("diversity", measuring, "--seed", 1, "--episodes", 2)
+    code, out, err = prism_marl("diversity", measuring, "--seed", 1, "--episodes", 4)
     assert code == 0 and not err
-    for words in ("NoPS on roles/4: 2 episodes of each seed", "agent 4", "gru.hidden", "chance", "0 = alike", "1    "):
+    for words in ("NoPS on roles/4: 4 episodes of each seed", "agent 4", "gru.hidden", "chance", "0 = alike", "1    "):
         assert words in out
 
 
