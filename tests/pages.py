@@ -15,7 +15,9 @@ from typing import Any, Literal, NamedTuple
 from prism_marl import cli
 
 ROOT = Path(__file__).parents[1]
-SMALL = "--width 8 --learner.embed 4 --learner.hypernet 4 --learner.batch 4 --learner.buffer 64 --envs 4"
+SMALL = (
+    "--width 8 --learner.embed 4 --learner.hypernet 4 --learner.batch 4 --learner.buffer 64 --envs 4 --run.measures 0"
+)
 COMMAND = r"^    ((?:prism-marl|python) [^\n]+)$"
 FENCE = r'^```python(?: title="(?P<file>[^"]+)")?\n(?P<code>.*?)^```$'
 

@@ -67,6 +67,7 @@ def make_run(
     }
     write_json(path / "machine.json", machine)
     _write_rows(path, rng, method, evaluations, seeds, interval)
+    write_jsonl(path / "diversity.jsonl", differences(rng, method, evaluations, seeds, agents, interval))
     footprint = [
         {"method": key, "label": label, "parameters": shared + own, "shared": shared, "private": own,
          "bytes": 4 * (shared + own), "ratio": own / (shared + own)}
@@ -125,6 +126,30 @@ def _write_rows(path: Path, rng, method: str, evaluations: int, seeds: int, inte
     write_jsonl(path / "eval.jsonl", evals)
     write_jsonl(path / "train.jsonl", trains)
     write_jsonl(path / "timing.jsonl", timings)
+
+
+def differences(rng, method: str, evaluations: int, seeds: int, agents: int, interval: int) -> list[dict[str, Any]]:
+    """Agents of two kinds part during training, and gradients that agreed no longer do."""
+    kind = np.arange(agents) % 2
+    own = {"fups": 0.0, "fups_id": 0.6}.get(method, 1.0)
+    rows = []
+    for index in range(0, evaluations, 2):
+        progress = index / max(evaluations - 1, 1)
+        for who in range(seeds):
+            table = 0.05 + own * progress * (0.15 + 0.6 * (kind[:, None] != kind)) + rng.uniform(0, 0.05)
+            table = np.where(np.eye(agents, dtype=bool), 0.0, table * (own > 0))
+            mean = float(table.sum() / max(agents * (agents - 1), 1))
+            private = 0.4 * progress * (method not in ("fups", "fups_id"))
+            row = {
+                "evaluation": index, "seed": who, "step": index * interval, "snd": mean, "snd_chance": 0.71,
+                "snd_by_matrices": 0.8 * mean * (private > 0), "private_share": private, "gradient_cosine": 0.5,
+            }  # fmt: skip
+            for depth, layer in enumerate(("fc1", "gru.input", "gru.hidden", "fc2", "fc3", "fc4")):
+                row[f"private_share.{layer}"] = private * (1 + depth) / 4
+                row[f"gradient_cosine.{layer}"] = 0.8 - progress * (0.3 + 0.2 * depth)
+                row[f"gradients_opposed.{layer}"] = min(1.0, progress * depth / 5)
+            rows.append({**row, "agents": list(range(agents)), "distances": table.tolist()})
+    return rows
 
 
 def _write_spectra(folder: Path, rng, evaluations: int, seeds: int, agents: int, interval: int) -> None:

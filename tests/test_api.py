@@ -14,7 +14,7 @@ from prism_marl.monitor import Quiet
 from prism_marl.reports.page_data import load_study, page_data
 
 TINY = {"sharing": "fups_id", "steps": 96, "seeds": 2, "eval_every": 48, "eval_episodes": 4, "width": 8, "envs": 4}
-OPTIONS = {"learner.batch": 4, "learner.buffer": 8, "learner.embed": 4, "learner.hypernet": 4}
+OPTIONS = {"learner.batch": 4, "learner.buffer": 8, "learner.embed": 4, "learner.hypernet": 4, "run.measures": 0}
 
 
 @pytest.fixture(scope="module")

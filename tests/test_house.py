@@ -12,8 +12,8 @@ from prism_marl.sharing import METHODS
 SOURCE = Path(prism_marl.__file__).parent
 ROOMS = (  # from the top: a room imports rooms above it and its own files, never a room below
     "types", "errors", "storage", "registration", "scene", "monitor",
-    "sharing", "networks", "buffers", "learners", "envs", "collect", "experiment", "training", "policies", "runs",
-    "sweeps", "render", "reports", "paper", "torch", "api", "cli",
+    "sharing", "networks", "buffers", "learners", "envs", "collect", "experiment", "training", "policies", "measures",
+    "runs", "sweeps", "render", "reports", "paper", "torch", "api", "cli",
 )  # fmt: skip
 LONGEST_FUNCTION = 50
 LONGEST_FILE = 310

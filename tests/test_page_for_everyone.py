@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome o
 TASK = "lbf/5x5-3p-1f"
 LONG = "</script><img src=x onerror=alert(1)>" * 3  # as hostile as it is long
 SECTIONS = (
-    *("headline", "contents", "learning", "scores", "settings", "chooser", "spectrum", "replay", "field"),
+    *("headline", "contents", "learning", "scores", "settings", "chooser", "diversity", "spectrum", "replay", "field"),
     *("footprint", "training", "record", "missing"),
 )
 # What of a part of the page leaves the window, or is cut off by itself or by something around it. Headings of tables

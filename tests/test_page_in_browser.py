@@ -56,6 +56,22 @@ def test_the_page_draws_everything_without_a_word_in_the_console(browser, page):
     assert faults(browser) == []
 
 
+def test_the_table_of_agents_follows_the_time_and_answers_to_keys(browser, page):
+    browser.open(page)
+    canvas = "document.querySelector('#diversity canvas')"
+    last = browser.evaluate(f"{canvas}.getAttribute('aria-label')")
+    assert "every two of 3 agents" in last
+    assert browser.evaluate("document.querySelectorAll('#diversity .chart svg').length") == 3
+    browser.evaluate(f"{canvas}.focus()")
+    browser.press("ArrowDown", 40)
+    assert "agent 3 and agent 1 act" in browser.evaluate("document.getElementById('tip').textContent")
+    browser.evaluate("document.querySelector('#diversity input[type=range]').focus()")
+    browser.press("Home", 36)
+    assert browser.evaluate("document.querySelector('#diversity .readout').textContent") == "step 0"
+    assert browser.evaluate(f"{canvas}.getAttribute('aria-label')") != last
+    assert faults(browser) == []
+
+
 def test_the_console_is_really_watched(browser, tmp_path):
     bad = tmp_path / "bad.html"
     bad.write_text("<script>console.error('oh'); missing()</script><img src='http://192.0.2.1/x'>")

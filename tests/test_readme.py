@@ -45,7 +45,7 @@ def code_blocks() -> list[str]:
 
 def test_the_first_code_trains_draws_and_acts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    settings = '"learner.batch": 4, "learner.embed": 4, "learner.hypernet": 4'
+    settings = '"learner.batch": 4, "learner.embed": 4, "learner.hypernet": 4, "run.measures": 0'
     code = code_blocks()[0]
     assert "steps=3_000," in code and len(code.strip().splitlines()) <= 20
     small = code.replace("steps=3_000,", f"steps=96, eval_every=48, width=8, progress=False, options={{{settings}}},")

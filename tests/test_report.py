@@ -278,7 +278,7 @@ def test_many_runs_bring_less_each_and_the_page_stays_small(tmp_path, monkeypatc
     assert len(data["runs"]) == len(opened) == 40  # every folder is read once
     figures = page_figures.planned_figures(study.runs, study.improvement)
     assert [figure.key.split(":")[0] for figure in figures] == [
-        "learning", "scores", "improvement", "footprint", "spectrum", "training"
+        "learning", "scores", "improvement", "footprint", "spectrum", "diversity", "training"
     ]  # fmt: skip
     assert {limits["replay_limit"] for limits in opened} == {1}
     assert {limits["spectra_limit"] for limits in opened} == {30}
@@ -340,7 +340,7 @@ def test_a_page_in_a_folder_has_every_figure_as_png_and_pdf(tmp_path, monkeypatc
     index = write_page([tmp_path / "runs"], out)
     figures = data_of(index.read_text(encoding="utf-8"))["figures"]
     kinds = {key.split(":")[0] for key in figures}
-    assert kinds == {"learning", "scores", "improvement", "footprint", "spectrum", "training"}
+    assert kinds == {"learning", "scores", "improvement", "footprint", "spectrum", "diversity", "training"}
     files = {path.relative_to(out).as_posix() for path in (out / "figures").iterdir()}
     assert files == {f"{stem}.{kind}" for stem in figures.values() for kind in ("png", "pdf")} | {
         "figures/figures.json"

@@ -21,7 +21,7 @@ from prism_marl.runs.user_files import recorded_files, user_files
 from tiny import rows_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SIZES = "--steps 16 --eval-every 8 --eval-episodes 2 --width 4 --envs 2"
+SIZES = "--steps 16 --eval-every 8 --eval-episodes 2 --width 4 --envs 2 --run.measures 0"
 SMALL = [*SIZES.split(), "--learner.batch", "2", "--learner.buffer", "8"]
 
 MINE = """

@@ -22,6 +22,7 @@ SMALL = {
     "learner.buffer": "16",
     "run.envs": "2",
     "run.eval_episodes": "4",
+    "run.measures": "0",  # another program to compile; tests/test_diversity.py measures
 }
 
 
@@ -38,6 +39,7 @@ SMALL_STEPS = {
     "run.steps": "200",
     "run.eval_every": "50",
     "run.eval_episodes": "3",
+    "run.measures": "0",
 }  # MATD3: intervals of ten steps, and a ring that wraps
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from prism_marl.errors import UserError
     from prism_marl.experiment.experiment import Experiment
     from prism_marl.policies import Policy
+    from prism_marl.runs.diversity import diversity
     from prism_marl.runs.policies import load_policy
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ _HOME = {
     "Policy": "prism_marl.policies",
     "Run": "prism_marl.api",
     "UserError": "prism_marl.errors",
+    "diversity": "prism_marl.runs.diversity",
     "evaluate": "prism_marl.api",
     "export": "prism_marl.api",
     "extend": "prism_marl.api",
@@ -60,6 +62,7 @@ __all__ = [
     "Policy",
     "Run",
     "UserError",
+    "diversity",
     "envs",
     "evaluate",
     "export",

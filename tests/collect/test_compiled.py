@@ -70,7 +70,7 @@ def test_what_is_stored_is_what_the_environment_showed(played):
     step = jax.jit(jax.vmap(ENV.step))
     keys, valid = jax.random.split(key, NUMBER), np.asarray(episodes.valid)
     in_time = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), episodes)
-    joint = learner._inputs(in_time.obs, laid_out(in_time, None).last)[1]
+    joint = learner.read(in_time.obs, laid_out(in_time, None).last)[1]
     assert episodes.obs.local.dtype == jnp.int8 and episodes.obs.state.size == 0
     for t in range(ENV.spec.horizon):
         here = valid[:, t]

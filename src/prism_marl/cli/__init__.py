@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "train a team, or continue a run that was interrupted",
     "sweep": "train a grid of experiments, on this machine or on a Ray cluster",
     "eval": "play greedy episodes with a trained team; watch them as text, GIF or MP4",
+    "diversity": "measure how far the agents of a trained team differ, in behaviour, matrices and gradients",
     "play": "watch a trained team: an example that comes with the package, a run, or an exported policy",
     "export": "write a trained policy as ONNX, safetensors or NPZ, for use without this package",
     "report": "make the page of one or several runs",

@@ -41,7 +41,7 @@ METHODS: dict[str, dict[str, str]] = {  # with what is changed for each
     "nops": {},  # a network for each agent
 }
 WRITTEN = (
-    *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl"),
+    *("spectra", "replays", "checkpoints", "eval.jsonl", "train.jsonl", "timing.jsonl", "diversity.jsonl"),
     *("policies", "deployment.json", "machine.json", "footprint.json", "report.html", "done"),
 )
 

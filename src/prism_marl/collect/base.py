@@ -51,6 +51,11 @@ class Collector(Protocol):
         seed that lost them all has NaN."""
         ...
 
+    def visit(self, learner: Learner, policy: Any, evaluation: Int[Array, ""], steps: Any, number: int) -> Trajectory:
+        """``number`` whole episodes of every seed, as training plays after so many steps, with all that was seen:
+        [n, t, b, ...]. They are apart from those of training."""
+        ...
+
     def watch(
         self, learner: Learner, policy: Any, seed: int, number: int, states: list[Any] | None = None
     ) -> tuple[list[Scene], float]:

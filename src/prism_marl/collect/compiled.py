@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.collect.base import SIDE_BY_SIDE, Rule, Summary, evaluation_key, seed_numbers
 from prism_marl.collect.records import finite_episodes, finite_steps, fitted, seed_of, time_second, with_last_slot
+from prism_marl.collect.visits import visiting_key
 from prism_marl.envs.base import JaxEnv
 from prism_marl.learners.base import Clock, Learner, Mode, Trajectory
 from prism_marl.learners.seeds import map_seeds
@@ -111,6 +112,11 @@ class CompiledCollector:
         playing = play(self.env, learner, policy, keys, steps, episodes, "greedy", record=False)[0]
         values = {"return": playing.returns, "length": playing.length, **playing.metrics}
         return {name: jnp.mean(value, axis=-1) for name, value in values.items()}
+
+    def visit(self, learner: Learner, policy: Any, evaluation: Int[Array, ""], steps: Any, number: int) -> Trajectory:
+        keys = jax.vmap(visiting_key, (0, None))(seed_numbers(self.first, self.seeds), evaluation)
+        _, record, slots = play(self.env, learner, policy, keys, steps, number, "explore")
+        return time_second(_trajectory(record, slots, None))
 
     def watch(
         self, learner: Learner, policy: Any, seed: int, number: int, states: list[Any] | None = None

@@ -14,6 +14,7 @@ from prism_marl.collect.host_episodes import Ended, HostEpisodes
 from prism_marl.collect.host_rows import (
     EVALUATION,
     FIRST,
+    MEASURING,
     TRAINING,
     WATCHING,
     by_seed,
@@ -25,6 +26,7 @@ from prism_marl.collect.host_rows import (
     step_in_turns,
 )
 from prism_marl.collect.players import DevicePlayer, NumpyPlayer, Player, fresh_memory
+from prism_marl.collect.visits import visiting_key, whole_template
 from prism_marl.envs.base import RowsEnv
 from prism_marl.learners.base import Clock, Learner, Mode, Trajectory
 from prism_marl.learners.log import GIVEN
@@ -151,6 +153,17 @@ class HostCollector:
             ended = first_ended(play_on(env, player(), starts), len(self.numbers), episodes)
             return {name: np.array([np.mean([row[name] for row in rows]) for rows in ended]) for name in ended[0][0]}
         return _means(list(_rounds(env, player, starts, width)))
+
+    def visit(self, learner: Learner, policy: Any, evaluation: Any, steps: Any, number: int) -> Trajectory:
+        keys = jax.vmap(visiting_key, (0, None))(_numbers(self.numbers), jnp.int32(evaluation))
+        keys, starts = _split(keys, number)
+        act, noise = learner.numpy(), None
+        if act is not None:
+            draws = [generator(MEASURING, seed, int(evaluation)) for seed in self.numbers]
+            noise = np.stack([act.noise(rng, learner.spec.horizon, number, "explore") for rng in draws])
+        episodes = HostEpisodes(self.shared(starts.size), starts, number, whole_template(learner))
+        episodes.play(self._player(learner, policy, number, keys, steps, "explore", noise=noise))
+        return episodes.trajectory()
 
     def watch(
         self, learner: Learner, policy: Any, seed: int, number: int, states: list[Any] | None = None

@@ -15,7 +15,7 @@ from prism_marl.collect.players import Player
 from prism_marl.envs.base import AsyncRows, RowsEnv, SyncRows, lost_rows
 from prism_marl.types import Observation
 
-FIRST, TRAINING, EVALUATION, WATCHING = range(4)  # purposes of random numbers
+FIRST, TRAINING, EVALUATION, WATCHING, MEASURING = range(5)  # purposes of random numbers
 
 
 def generator(purpose: int, seed: int, counter: int) -> np.random.Generator:

@@ -41,6 +41,9 @@ class Run:
     eval_rule: Literal["learner", "exact", "first"] = field(  # exact number, the first to end, or the learner's rule
         default="learner", metadata={"since": 2}
     )
+    measures: int = field(  # times that it is measured how far agents differ, evenly spaced over the run; 0 = never
+        default=20, metadata={"since": 2}
+    )
     save_every: int = 1  # evaluations between checkpoints; the end and Ctrl-C always write one
     patience: float = 300.0  # seconds to wait for a PettingZoo game in its own process; 0 = play it in this process
     extended_from: tuple[int, ...] = field(  # budgets with which the run had ended before it was extended
@@ -51,6 +54,11 @@ class Run:
     def evaluations(self) -> int:
         """Number 0 is before training, number k at k times ``eval_every`` steps, the last at the end."""
         return math.ceil(self.steps / self.eval_every) + 1
+
+    def measured(self, evaluation: int) -> bool:
+        """Whether it is measured at an evaluation how far agents differ."""
+        last = evaluation == self.evaluations - 1
+        return self.measures > 0 and (last or evaluation % math.ceil(self.evaluations / self.measures) == 0)
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,7 @@ class Experiment:
             ("run.envs", self.run.envs, 1, 65536),
             ("run.eval_every", self.run.eval_every, 1, 2 * 10**9),
             ("run.eval_episodes", self.run.eval_episodes, 1, 10**6),
+            ("run.measures", self.run.measures, 0, MOST_ROWS),
             ("run.save_every", self.run.save_every, 1, 10**9),
             ("run.patience", self.run.patience, 0, 10**6),
         ]

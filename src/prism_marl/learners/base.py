@@ -6,6 +6,7 @@ becomes a select that computes both sides.
 """
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -211,6 +212,22 @@ class Deployable(Protocol):
     """A learner whose policy can be exported."""
 
     def deployment(self, state: Any) -> Deployment: ...
+
+
+class Signal(NamedTuple):
+    """What an agent network learns from, in two steps, so that the part of each agent can be told from the others'."""
+
+    apply: Callable[[Any], Array]  # the agent network to its outputs [..., a, u]
+    cost: Callable[[Array], Array]  # outputs to the loss of the team; its slope is what each output is pulled by
+
+
+@runtime_checkable
+class Signalling(Protocol):
+    """A learner that says what its agents learn from, so that their gradients can be compared."""
+
+    def signal(self, state: Any, episodes: Trajectory) -> Signal:
+        """The task's loss on whole episodes [t, b, ...], which have a slot more of observations than steps."""
+        ...
 
 
 def shape(*sizes: int, dtype: Any = "float32") -> Any:

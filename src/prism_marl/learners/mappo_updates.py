@@ -1,6 +1,6 @@
 """The gradient steps of MAPPO and IPPO: what a rollout says about advantages, and epochs of minibatches over it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -10,11 +10,11 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.learners import gae, optimisers
-from prism_marl.learners.base import Trajectory
+from prism_marl.learners.base import Signal, Trajectory
 from prism_marl.learners.mappo_inputs import RolloutInputs
 from prism_marl.learners.mappo_loss import mean_of, standardised, surrogate, value_cost
 from prism_marl.learners.mappo_settings import PPOSettings
-from prism_marl.learners.mappo_state import Actor, MAPPOState, Samples, Starts
+from prism_marl.learners.mappo_state import Actor, MAPPOState, Memory, Samples, Starts
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.value_norm import ValueNorm
 from prism_marl.networks.build import build_policy, build_values
@@ -218,8 +218,27 @@ class MAPPOUpdates:
         return sharing.after_update(eqx.combine(trained, fixed), whole), optimiser, balance, metrics
 
     def _actor_loss(self, actor: Actor, samples: Samples, starts: Starts, balance: Balance):
-        s, x = self.settings, self.inputs.actor(samples.obs)
+        x = self.inputs.actor(samples.obs)
         outputs = _outputs(actor.agent, starts.actor, x, self._role(samples.obs, x), samples.fresh)
+        task, disorder, size, (change, outside) = self._objective(outputs, actor, samples)
+        loss, balance, terms = regularised(
+            task - self.settings.entropy * disorder, actor.agent, self.sharing.penalties(), balance, size
+        )
+        return loss, (
+            balance,
+            {
+                "actor_loss": task,
+                "entropy": disorder,
+                "kl": mean_of(jnp.exp(change) - 1 - change, samples.active),
+                "clip_fraction": mean_of(outside, samples.active),
+                **terms,
+            },
+        )
+
+    def _objective(self, outputs: Float[Array, "s n a u"], actor: Actor, samples: Samples):
+        """The surrogate to be minimised, the entropy, the size of the surrogate's samples, and how the policy has
+        changed."""
+        s = self.settings
         log_prob, entropy = log_prob_and_entropy(
             self.spec.kind, outputs, samples.obs.avail, deviation(actor.spread), samples.drawn
         )
@@ -231,19 +250,38 @@ class MAPPOUpdates:
         task, disorder = -mean_of(gain, active), mean_of(entropy, active)
         # The surrogate is near zero, because advantages are standardised: its size is the mean of the samples' sizes.
         size = mean_of(jnp.abs(gain), active)
-        loss, balance, terms = regularised(
-            task - s.entropy * disorder, actor.agent, self.sharing.penalties(), balance, size
+        return task, disorder, size, (change, outside)
+
+    def signal(self, state: MAPPOState, episodes: Trajectory) -> Signal:
+        """PPO's objective and the entropy, on episodes as one rollout; with their first update's ratio of one."""
+        length, rows = episodes.valid.shape
+        whole = replace(self, settings=replace(self.settings, length=length, chunk=0))
+        agents, hidden = self.spec.agents, state.actor.agent
+        start = hidden.initial(rows, agents) if isinstance(hidden, RecurrentAgent) else None
+        batch = whole.as_rollout(episodes)._replace(memory=Memory(start, jnp.ones(rows, bool)))  # pyright: ignore
+        if isinstance(state.critic, RecurrentAgent):
+            blank = state.critic.initial(rows, self.inputs.values)
+            state = eqx.tree_at(lambda s: s.critic_hidden, state, blank)
+        _, samples, starts = whole.look_back(state, batch)
+        x, actor = self.inputs.actor(samples.obs), state.actor
+
+        def cost(outputs: Array) -> Array:
+            task, disorder, *_ = whole._objective(outputs, actor, samples)
+            return task - self.settings.entropy * disorder
+
+        role = self._role(samples.obs, x)
+        return Signal(lambda agent: _outputs(agent, starts.actor, x, role, samples.fresh), cost)
+
+    def as_rollout(self, episodes: Trajectory) -> Trajectory:
+        """Whole episodes as rows of steps. After its end an episode has nobody who takes part."""
+        now, then = (
+            jax.tree.map(lambda leaf, part=part: leaf[part], episodes.obs) for part in (slice(-1), slice(1, None))
         )
-        return loss, (
-            balance,
-            {
-                "actor_loss": task,
-                "entropy": disorder,
-                "kl": mean_of(jnp.exp(change) - 1 - change, active),
-                "clip_fraction": mean_of(outside, active),
-                **terms,
-            },
-        )
+        played = episodes.valid[..., None]
+        only = (jnp.arange(self.spec.actions) == 0) & (self.spec.kind == "discrete")
+        avail = jnp.where(played[..., None], now.avail, only)
+        local = jnp.where(played[..., None], now.local, 0)
+        return episodes._replace(obs=now._replace(local=local, avail=avail), next_obs=then)
 
     def _critic_loss(self, critic: RecurrentAgent | MlpActor, samples: Samples, starts: Starts, balance: Balance):
         s, x = self.settings, self.inputs.critic(samples.obs)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.buffers.nstep import NStep, Transition, n_step
 from prism_marl.buffers.ring import Ring
+from prism_marl.learners.base import Signal, Trajectory
 from prism_marl.learners.inputs import InputBuilder
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.sequential import Sequential, Steps, follow, polyak_rates
@@ -25,6 +26,7 @@ from prism_marl.types import EnvSpec
 if TYPE_CHECKING:
     from prism_marl.learners.matd3 import MATD3
 
+SIGNAL_STEPS = 512  # of the steps on which agents' gradients are compared, so many are looked at
 AT_ONCE = 2**27  # numbers in the inputs of all agents together; beyond it agents are computed one after the other
 
 
@@ -195,6 +197,26 @@ class MATD3Updates:
         )
         places = lambda s: (s.online.agent, s.target, s.actor_optimiser, s.actor_balance)  # noqa: E731
         return eqx.tree_at(places, state, (actor, target, optimiser, balance)), metrics
+
+    def signal(self, state: MATD3State, episodes: Trajectory) -> Signal:
+        """What the critics say of each agent's action beside the others' as they were played, over the steps."""
+        every = max(1, episodes.valid.size // SIGNAL_STEPS)
+        obs = jax.tree.map(lambda leaf: leaf[:-1], episodes.obs)
+        parts = (obs.local, obs.state, episodes.action, episodes.valid)
+        local, seen, stored, valid = (leaf.reshape(-1, *leaf.shape[2:])[::every] for leaf in parts)
+        members, first = state.online.critics, self.settings.actor_q == "first"
+
+        def of_one(agent: Array, outputs: Array) -> Array:
+            own = (jnp.arange(self.spec.agents) == agent)[:, None]
+            values = members(self.views.critics(seen, jnp.where(own, outputs, stored)))
+            value = values[0] if first else jnp.mean(values, axis=0)
+            return -jnp.sum(jnp.where(valid, value, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+        def cost(outputs: Array) -> Array:
+            agents = jnp.arange(self.spec.agents)
+            return jnp.sum(jax.lax.map(lambda agent: of_one(agent, outputs), agents))
+
+        return Signal(lambda actor: self.actions(actor, local, seen), cost)
 
     def reset_critic(self, state: MATD3State, key: Key[Array, ""]) -> MATD3State:
         """The next critic in turn gets a fresh start; its target follows as always."""

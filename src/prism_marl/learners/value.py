@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from prism_marl.buffers.ring import Ring
 from prism_marl.learners import losses, optimisers
-from prism_marl.learners.actions import UNAVAILABLE, explored, pick
-from prism_marl.learners.base import SEEDS, Clock, Collection, Deployment, Mode, Trajectory
+from prism_marl.learners.actions import UNAVAILABLE, explored
+from prism_marl.learners.base import SEEDS, Clock, Collection, Deployment, Mode, Signal, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
 from prism_marl.learners.packed import Packing, laid_out
@@ -26,6 +26,7 @@ from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.rewards import RewardScale
 from prism_marl.learners.targets import after_change
+from prism_marl.learners.value_costs import costs, signal
 from prism_marl.learners.value_state import Memory, Mixer, Networks, ValueState
 from prism_marl.networks.build import build_agent
 from prism_marl.networks.inputs import Inputs
@@ -259,20 +260,12 @@ class ValueLearner(abc.ABC):
     def _costs(self, online: Networks, target: Networks, episodes: Trajectory, packing: Packing | None):
         """Sums over the steps of some rows: what the errors cost, the values, and how many there are."""
         rows = laid_out(episodes, packing)
-        x, state = self._inputs(rows.obs, rows.last)
-        values, target_values = online.agent.unroll_with(target.agent, x, rows.obs.role, rows.fresh)
-        best = jnp.argmax(jnp.where(rows.obs.avail, jax.lax.stop_gradient(values), UNAVAILABLE), axis=-1)
-        acted = len(rows.action)
-        total = self.mix(online, pick(values[:acted], rows.action), state[:acted])
-        bootstrap = self.mix(target, pick(target_values, best), state)
-        returns = rows.rows(self.returns(episodes, rows.block(bootstrap)))
-        error = total - jax.lax.stop_gradient(returns)
-        cost = (0.5 if self.settings.half_loss else 1.0) * self.cost(error)
-        valid = rows.valid.reshape(*rows.valid.shape, *[1] * (total.ndim - 2))  # the same for all agents
-        cost, value, steps = (jnp.sum(jnp.where(valid, leaf, 0.0)) for leaf in (cost, total, jnp.ones_like(total)))
-        return cost, (value, steps)
+        x, state = self.read(rows.obs, rows.last)
+        outputs = online.agent.unroll_with(target.agent, x, rows.obs.role, rows.fresh)
+        return costs(self, outputs, (online, target), episodes, rows, state)
 
-    def _inputs(self, obs: Observation, last: Int[Array, "t b a"]):
+    def read(self, obs: Observation, last: Int[Array, "t b a"]):
+        """What agents and the mixer read."""
         local = obs.local.astype(jnp.float32) * self._scale
         state = (
             local.reshape(*local.shape[:-2], -1)
@@ -293,6 +286,10 @@ class ValueLearner(abc.ABC):
         """The best legal action; training ends with ``epsilon_finish`` random ones."""
         rate = self.settings.epsilon_finish
         return Deployment(state.online.agent, self.inputs, "argmax", "epsilon", rate, scale=self._scale)
+
+    def signal(self, state: ValueState, episodes: Trajectory) -> Signal:
+        """The mean cost of errors, with targets and mixer as they are."""
+        return signal(self, state, episodes)
 
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
         target = after_change(state.target.agent, state.online.agent, agent, self.sharing)

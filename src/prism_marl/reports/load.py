@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from prism_marl.errors import UserError
+from prism_marl.reports.distances import Distances, read_distances
 from prism_marl.reports.field import field_of
 from prism_marl.reports.rows import read_rows
 from prism_marl.runs import history
@@ -69,6 +70,8 @@ class Run:
     evaluations: tuple[SeedCurve, ...] = ()
     training: tuple[SeedCurve, ...] = ()
     timing: dict[str, FloatArray] = field(default_factory=dict)
+    diversity: tuple[SeedCurve, ...] = ()  # how far agents differ; runs of earlier versions do not tell
+    distances: dict[int, Distances] = field(default_factory=dict)  # between what agents do, for each seed
     spectra: Spectra | None = None
     replays: tuple[Replay, ...] = ()
     replays_unread: int = 0  # files beyond the limit that was asked for
@@ -112,6 +115,8 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
     config = _object(read_json(folder / "config.json", folder, notes), "config.json", notes)
     evaluations = _seed_curves(read_rows(folder / "eval.jsonl", notes), "eval.jsonl", notes)
     sharing = config.get("sharing")
+    differences = folder / "diversity.jsonl"
+    measured = _seed_curves(read_rows(differences, notes), differences.name, notes) if differences.exists() else ()
     replays, unread = load_replays(folder / "replays", notes, replay_limit)
     run = Run(
         name=folder.resolve().name,
@@ -122,6 +127,8 @@ def load_run(folder: Path, *, spectra_limit: int = 60, replay_limit: int = 4) ->
         evaluations=evaluations,
         training=_seed_curves(read_rows(folder / "train.jsonl", notes), "train.jsonl", notes),
         timing=_columns(read_rows(folder / "timing.jsonl", notes)),
+        diversity=measured,
+        distances=read_distances(differences),
         spectra=load_spectra(folder / "spectra", [curve.steps for curve in evaluations], spectra_limit, notes),
         replays=replays,
         replays_unread=unread,

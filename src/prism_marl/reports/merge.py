@@ -69,6 +69,8 @@ def merged(group: Sequence[Run]) -> Run:
         evaluations=evaluations,
         training=training,
         timing=_joined_timing(group),
+        diversity=tuple(sorted((curve for run in group for curve in run.diversity), key=lambda curve: curve.seed)),
+        distances={seed: table for run in group for seed, table in run.distances.items()},
         spectra=_joined_spectra(group),
         replays=tuple(replays[:MOST_REPLAYS]),
         replays_unread=len(replays[MOST_REPLAYS:]) + sum(run.replays_unread for run in group),

@@ -29,7 +29,17 @@ from prism_marl.reports.page_figures import planned_figures, write_figures
 from prism_marl.storage.files import write_atomically
 
 SCRIPTS = (
-    *("core.js", "chart.js", "learning.js", "compare.js", "settings.js", "spectrum.js", "replay.js", "policy.js"),
+    *(
+        "core.js",
+        "chart.js",
+        "learning.js",
+        "compare.js",
+        "settings.js",
+        "spectrum.js",
+        "diversity.js",
+        "replay.js",
+        "policy.js",
+    ),
     *("games.js", "orchard.js", "masks.js", "field.js", "sections.js", "footprint.js", "training.js", "page.js"),
 )
 STYLES = ("style.css", "settings.css", "narrow.css")

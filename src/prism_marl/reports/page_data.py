@@ -28,6 +28,7 @@ from prism_marl.reports.page_curves import (
     training_curves,
     whole,
 )
+from prism_marl.reports.page_diversity import diversity_data
 from prism_marl.reports.start import mask_sentences
 from prism_marl.runs.run_files import LayerSpectra, Replay, evenly_spaced, worth_keeping
 
@@ -141,6 +142,7 @@ def _run_data(run: Run, label: str, dash: int, detail: Detail, room: list[int]) 
         "curves": evaluation_curves(run, detail),
         "training": training_curves(run.training, detail.others),
         "timing": timing(run),
+        "diversity": diversity_data(run, detail),
         "spectra": _spectra_data(run, detail, notes),
         "replays": _replays(run, room, notes),
         "footprint": [

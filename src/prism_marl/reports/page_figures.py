@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from prism_marl.reports import comparison_figures, figures
+from prism_marl.reports import comparison_figures, diversity_figures, figures
 from prism_marl.reports.load import Run, metric_names
 from prism_marl.reports.page_curves import FEW
 from prism_marl.reports.page_data import headline_index
@@ -66,6 +66,8 @@ def _inside(runs: Sequence[Run]) -> Iterable[tuple[str, str, Draw]]:
                 f"spectrum-{run.name}-{layer.name}",
                 partial(comparison_figures.spectrum_over_time, run, layer.name),
             )
+        if run.diversity:
+            yield f"diversity:{index}", f"diversity-{run.name}", partial(diversity_figures.differences, run)
         if metric_names(run.training):
             yield f"training:{index}", f"training-{run.name}", partial(comparison_figures.training_signals, run)
 

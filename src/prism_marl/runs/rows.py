@@ -14,7 +14,8 @@ import numpy as np
 from prism_marl.errors import UserError
 from prism_marl.storage.files import HeldFolder, StrangeFileError, check_plain
 
-ROW_FILES = ("eval", "train", "timing")
+ROW_FILES = ("eval", "train", "timing", "diversity")
+LATER = {"diversity": [0, hashlib.blake2b(digest_size=16).hexdigest()]}  # files that earlier versions did not write
 BOOKKEEPING = ("evaluation", "seed", "step")  # keys of a row that are not measurements
 
 
@@ -94,13 +95,14 @@ def _finite(value: Any) -> Any:
 def noted(notes: Any) -> tuple[int, dict[str, list[Any]]]:
     """The next evaluation and the seals of the row files; a checkpoint of a stranger may note anything."""
     try:
-        evaluation, seals = notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+        rows = LATER | notes["rows"]
+        evaluation, seals = notes["evaluation"], {name: rows[name] for name in ROW_FILES}
         sizes = [evaluation, *(size for size, digest in seals.values() if isinstance(digest, str))]
     except (TypeError, KeyError, ValueError):
-        sizes = []
+        sizes, seals = [], {}
     if len(sizes) <= len(ROW_FILES) or not all(type(size) is int and size >= 0 for size in sizes):
         raise UserError("it does not note where it was written", code=1)
-    return notes["evaluation"], {name: notes["rows"][name] for name in ROW_FILES}
+    return notes["evaluation"], seals
 
 
 def column(values: dict[str, np.ndarray], seed: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from prism_marl.collect.base import LOST
 from prism_marl.errors import UserError
 from prism_marl.experiment.checks import check_user_code
 from prism_marl.experiment.experiment import Experiment
+from prism_marl.measures.record import measured
 from prism_marl.monitor import Monitor, Quiet
 from prism_marl.runs import checkpoint, history
 from prism_marl.runs.exporting import write_policies
@@ -45,12 +46,13 @@ from prism_marl.runs.warm_start import begin_with, kept_networks
 from prism_marl.storage.files import HeldFolder
 from prism_marl.training.build import make_trainer
 from prism_marl.training.export_cache import open_export_cache
-from prism_marl.training.finite import Fault, broken_weights, explained, first_fault
+from prism_marl.training.finite import Fault, broken_return, broken_weights, explained, first_fault
 from prism_marl.training.programs import Programs
 from prism_marl.training.sharding import seed_shardings
 from prism_marl.training.state import TrainState, packed
 from prism_marl.training.trainer import Trainer
 
+MEASURED_SEEDS = 32  # of a run with many seeds, so many are measured: networks are read one by one
 PIECE_SECONDS = 2.0  # how long a stretch may run before the progress bar moves and Ctrl-C is heard
 
 
@@ -183,20 +185,16 @@ class _Session:
     def _evaluate(self, state: TrainState) -> TrainState:
         values = jax.device_get(self._call("evaluate", state, jnp.int32(self.evaluation)))
         layers = self._spectra(state)  # before any row is written: compiling may be interrupted
+        differences = self._measured(state, layers)
         sums = jax.device_get(state.seeds.log.sums)
         updates = int(state.clock.summed)
         steps = self._steps(state)
         means = {name: value / max(updates, 1) for name, value in sums.items()} if updates else {}
         lost = values.pop(LOST, 0)
-        broken = np.flatnonzero(~np.isfinite(values["return"]) & (lost < self.trainer.experiment.run.eval_episodes))
-        if broken.size:  # a seed whose games all died has no return, and that is another matter
-            seed = int(broken[0])
-            self._refuse_nonsense(Fault(seed, int(steps[seed]), ["return of an evaluation"], broken.size))
-        first = self.trainer.experiment.run.seed
-        head = [
-            {"evaluation": self.evaluation, "seed": first + seed, "step": int(steps[seed])}
-            for seed in range(steps.size)
-        ]
+        run = self.trainer.experiment.run
+        self._refuse_nonsense(broken_return(values["return"], lost, run.eval_episodes, steps))
+        numbered = enumerate(steps.tolist(), run.seed)
+        head = [{"evaluation": self.evaluation, "seed": seed, "step": step} for seed, step in numbered]
         self.rows["eval"].append([row | column(values, seed) for seed, row in enumerate(head)])
         if means:
             means |= self._recorder.masks_by_start(layers)
@@ -206,6 +204,8 @@ class _Session:
                     for seed, row in enumerate(head)
                 ]
             )
+        if differences:
+            self.rows["diversity"].append([row | found for row, found in zip(head, differences, strict=False)])
         self.monitor.recorded(self.folder)
         self._recorder.write(self.evaluation, steps.tolist(), layers)
         loss = f"  loss {np.mean(means['loss']):.4f}" if "loss" in means else ""
@@ -227,6 +227,13 @@ class _Session:
     def _spectra(self, state: TrainState) -> Layers:
         """Masked singular values and masks of every layer that has them."""
         return jax.device_get(self._call("spectra", state))
+
+    def _measured(self, state: TrainState, layers: Layers) -> list[dict[str, Any]]:
+        """How far the agents of each seed differ, where it is time to measure it."""
+        if not self.trainer.experiment.run.measured(self.evaluation):
+            return []
+        found = jax.device_get(self._call("measure", state, jnp.int32(self.evaluation)))
+        return measured(self.trainer, state.seeds.state, found, layers, self._recorder.common, MEASURED_SEEDS)
 
     @property
     def _finished(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from prism_marl.runs.folder import write_spectra
 from prism_marl.runs.masks import Layers, first_spectra, shares_by_start
-from prism_marl.sharing import role_layers
+from prism_marl.sharing.spectral import common_directions
 from prism_marl.storage.files import HeldFolder
 
 MOST = 1_000  # files, evenly spaced over a run, and the last; a page shows sixty of them
@@ -20,9 +20,7 @@ class SpectraRecorder:
 
     def __init__(self, folder: Path, agent: Any, evaluations: int, inside: HeldFolder | None = None):
         self.folder, self.evaluations, self.inside = folder, evaluations, inside
-        layers: dict[str, Any] = role_layers(agent)
-        # How many directions of each layer are on for everybody.
-        self.common = {name: one.s.shape[-1] - one.masked for name, one in layers.items() if hasattr(one, "masked")}
+        self.common = common_directions(agent)
 
     @cached_property
     def _first(self) -> Layers | None:

@@ -19,7 +19,7 @@ from prism_marl.experiment.experiment import Experiment
 from prism_marl.monitor import Monitor, Quiet, Several
 from prism_marl.runs.rows import BOOKKEEPING
 
-FILES = ("eval", "train")
+FILES = ("eval", "train", "diversity")
 
 
 class Tracker(Quiet, abc.ABC):

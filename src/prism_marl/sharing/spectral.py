@@ -2,6 +2,7 @@
 
 import abc
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from prism_marl.sharing.base import (
     apply_per_identity,
     check_identity,
     private,
+    role_layers,
     select_rows,
     uniform_weight,
 )
@@ -132,6 +134,12 @@ class FactoredLinear(RoleLinear):
             return off_orthonormal(self.U) + off_orthonormal(self.V)
         both = [jnp.pad(factor, ((0, rows - len(factor)), (0, 0))) for factor in (self.U, self.V)]
         return off_orthonormal(jnp.stack(both))  # rows of zeros do not change products of columns
+
+
+def common_directions(network: Any) -> dict[str, int]:
+    """How many directions of each layer with masks are on for everybody."""
+    layers: dict[str, Any] = role_layers(network)
+    return {name: one.s.shape[-1] - one.masked for name, one in layers.items() if hasattr(one, "masked")}
 
 
 def _device() -> str:

@@ -4,11 +4,14 @@ Python runs a signal's handler in the main thread between two steps of its own, 
 program. So the main thread waits, which a handler can end, and the thread that compiles goes on alone.
 """
 
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import jax
 
 STACK = 2**26  # bytes; the compiler nests deeply, and some systems give threads little
 BUSY = "compiling"  # name of the threads
@@ -16,9 +19,16 @@ BUSY = "compiling"  # name of the threads
 Result = TypeVar("Result")
 
 
-def compile_aside(lowered: Any) -> Any:
-    """``lowered.compile()``, during which signals are heard."""
-    return waited_for(lowered.compile)
+def compile_aside(lowered: Any, *, quick: bool = False) -> Any:
+    """``lowered.compile()``, during which signals are heard; ``quick`` for programs that run for milliseconds."""
+    return waited_for(functools.partial(lowered.compile, compiler_options=quick_options() if quick else None))
+
+
+def quick_options() -> dict[str, Any] | None:
+    """Options with which XLA takes a third of the time on a CPU, for a program that is slower in the end."""
+    if jax.default_backend() != "cpu":
+        return None
+    return {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def waited_for(work: Callable[[], Result]) -> Result:

@@ -37,7 +37,14 @@ class ExportCache:
     origin: str  # digest of all that decides what tracing gives, but for shapes
 
     def program(
-        self, name: str, function: Callable[..., Any], arguments: Sequence[Any], *, donate: bool, template: Any = None
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        *,
+        donate: bool,
+        template: Any = None,
+        quick: bool = False,
     ) -> Callable[..., Any] | None:
         """A function, compiled for arguments of these shapes; the first is consumed if ``donate`` says so. ``template``
         has the structure of its result, where that is more than dicts and tuples of arrays. None where JAX cannot
@@ -56,7 +63,7 @@ class ExportCache:
             lowered = jax.jit(_named(name, kept.call), donate_argnums=tuple(donated)).lower(*shapes)
         except Exception:  # whatever it is, the ordinary way goes on or says what is wrong
             return None
-        compiled = compile_aside(lowered)
+        compiled = compile_aside(lowered, quick=quick)
 
         def call(*arguments: Any) -> Any:
             result = compiled(*jax.tree.leaves(arguments))

@@ -1,7 +1,7 @@
 """What to do about a NaN or an infinity: find the first one of a run, and say where it came from."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,15 @@ def broken_weights(tensors: Mapping[str, np.ndarray]) -> Fault | None:
         return None
     seed = min(broken)
     return Fault(seed, int(tensors["seeds.steps"][seed]), [broken[seed]], len(broken))
+
+
+def broken_return(returns: np.ndarray, lost: Any, episodes: int, steps: np.ndarray) -> Fault | None:
+    """A look at what an evaluation says. A seed whose games all died has no return, and that is another matter."""
+    broken = np.flatnonzero(~np.isfinite(returns) & (lost < episodes))
+    if not broken.size:
+        return None
+    seed = int(broken[0])
+    return Fault(seed, int(steps[seed]), ["return of an evaluation"], broken.size)
 
 
 def explained(fault: Fault, experiment: Experiment) -> str:

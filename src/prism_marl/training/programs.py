@@ -15,6 +15,7 @@ from prism_marl.training.state import SeedState, TrainState
 from prism_marl.training.trainer import Trainer
 
 Guard = Callable[[], contextlib.AbstractContextManager[None]]
+QUICK = ("measure",)  # these run rarely and for milliseconds, so compiling them is what they cost
 DONATED = ("learn", "collect", "prepare", "refresh")  # these consume the state that they are given and return the next
 
 
@@ -58,6 +59,7 @@ class Programs:
             "prepare": self.trainer.prepare,
             "refresh": self.trainer.refresh,
             "spectra": self.trainer.spectra,
+            "measure": self.trainer.measure,
         }
         if name == "learn":
             self.monitor.note("compiling ...")
@@ -80,9 +82,11 @@ class Programs:
     def _built(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], template: Any) -> Any:
         donated = name in DONATED
         if self.export_cache and self.shardings is None:
-            program = self.export_cache.program(name, function, arguments, donate=donated, template=template)
+            program = self.export_cache.program(
+                name, function, arguments, donate=donated, template=template, quick=name in QUICK
+            )
             if program is not None:
                 return program
         shardings = self.shardings if donated else None
         compiled = jax.jit(function, donate_argnums=(0,) if donated else (), out_shardings=shardings)
-        return compile_aside(compiled.lower(*arguments))
+        return compile_aside(compiled.lower(*arguments), quick=name in QUICK)

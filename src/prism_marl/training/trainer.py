@@ -15,14 +15,17 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from prism_marl.collect.base import Collector, Rule, Summary, seed_numbers
+from prism_marl.collect.visits import as_dict, visits
 from prism_marl.experiment.experiment import Experiment
-from prism_marl.learners.base import Clock, Learner, Trajectory
+from prism_marl.learners.base import Clock, Learner, Signalling, Trajectory
+from prism_marl.learners.conflict import agent_gradients, compared, cosines
 from prism_marl.learners.log import Log, empty_log
 from prism_marl.learners.seeds import map_seeds, with_axis, without_axis
 from prism_marl.scene import Scene
 from prism_marl.sharing import role_layers
 from prism_marl.sharing.base import Sharing
 from prism_marl.sharing.host_svd import Call, call_now, draw
+from prism_marl.training.compiling import quick_options
 from prism_marl.training.host_loop import HostLoop
 from prism_marl.training.state import SeedState, TrainState, fresh_counter, mode_of, with_partial_buffers
 
@@ -44,7 +47,7 @@ class Trainer:
     @property
     def eager(self) -> tuple[str, ...]:
         """Calls that run in Python because rows live there."""
-        calls = ("learn", "collect", "evaluate", "prepare", "refresh", "spectra")
+        calls = ("learn", "collect", "evaluate", "prepare", "refresh", "spectra", "measure")
         return () if self.collector.compiled else calls
 
     @property
@@ -251,6 +254,27 @@ class Trainer:
             return {name: values for name, values in found.items() if values is not None}
 
         return jax.jit(map_seeds(one))
+
+    def measure(self, state: TrainState, evaluation: Any, episodes: int | None = None) -> dict[str, Any]:
+        """A few episodes of every seed, and how far the agents' gradients on them point in the same direction:
+        layer -> [seeds, k, k], for learners that say what agents learn from."""
+        states, policy = state.seeds.state, self._playing_policy(state)
+        number = visits(self.learner.spec) if episodes is None else episodes
+        seen = self.collector.visit(self.learner, policy, evaluation, state.seeds.steps, number)
+        return {"episodes": as_dict(seen), "cosines": self._cosines(states, seen)}
+
+    @functools.cached_property
+    def _cosines(self) -> Any:
+        learner = self.learner
+
+        def one(state: Any, seen: Trajectory) -> dict[str, Array]:
+            if not isinstance(learner, Signalling):
+                return {}
+            some = jnp.asarray(compared(learner.spec.agents))
+            return cosines(agent_gradients(learner.signal(state, seen), learner.agent(state), some))
+
+        # Part of a larger program where rows are compiled, which then has the options.
+        return jax.jit(map_seeds(one), compiler_options=None if self.collector.compiled else quick_options())
 
     def buffer_bytes(self) -> int:
         """Memory of the buffers of all seeds, known before anything is allocated."""

@@ -1,9 +1,11 @@
 """Any module with a PettingZoo ``parallel_env``, also the user's own: ``pettingzoo/<module>[?name=value&...]``.
 
-Agents keep their index for a whole episode, in the order of ``possible_agents``. An agent that has ended observes zeros
-and may only choose action 0, which is not passed to the environment. Agents with smaller spaces get zeros behind their
-observations, actions that are never legal, and numbers in their action vectors that are ignored. What an environment
-returns has to be what its spaces say; otherwise the run ends with a sentence that names the agent and the step.
+Agents keep their index for a whole episode, in the order of ``possible_agents``: each of them is a slot. The
+environment says who plays (``agents``), at a reset and after every step, so agents may end, join later and come back.
+A slot whose agent does not play observes zeros and may only choose action 0, which is not passed to the environment.
+Agents with smaller spaces get zeros behind their observations, actions that are never legal, and numbers in their
+action vectors that are ignored. What an environment returns has to be what its spaces say; otherwise the run ends with
+a sentence that names the agent and the step.
 """
 
 import importlib
@@ -39,6 +41,10 @@ class PettingZoo:
         if not self.agents:
             raise UserError(f"task: '{name}' names no agents; give its environment a list 'possible_agents'")
         self._names = frozenset(self.agents)
+        for agent in _repeated(self.agents):
+            raise UserError(
+                f"task: '{name}' names agent '{agent}' twice in possible_agents; give each a name of its own"
+            )
         self._observed = {agent: self._observation_space(name, agent) for agent in self.agents}
         self._actions = read_actions(name, self.agents, env, self._spaces)
         self._sizes = self._actions.sizes
@@ -66,8 +72,7 @@ class PettingZoo:
 
     def reset(self, seed: int) -> Observation:
         observed, infos = self.env.reset(seed=seed)
-        self._clock, self._living = 0, list(self.env.agents)
-        self._known("a turn", self._living)
+        self._clock, self._living = 0, self._present()
         return self._observation(observed, infos, set(self._living))
 
     def step(self, action: np.ndarray) -> Step:
@@ -80,9 +85,9 @@ class PettingZoo:
         observed, rewards, ends, cuts, infos = self.env.step(chosen)
         self._known("an end", ends)
         self._known("an end", cuts)
-        self._known("a turn", self.env.agents)
+        present = self._present()
         cut = {agent for agent in self._living if cuts.get(agent) and not ends.get(agent)}
-        self._clock, self._living = self._clock + 1, [a for a in self.env.agents if not (ends.get(a) or cuts.get(a))]
+        self._clock, self._living = self._clock + 1, [a for a in present if not (ends.get(a) or cuts.get(a))]
         terminated = not self._living and not cut  # if the last agents were truncated, so is the episode
         truncated = not terminated and (not self._living or self._clock >= self.spec.horizon)
         obs = self._observation(observed, infos, {*self._living, *cut})
@@ -100,6 +105,16 @@ class PettingZoo:
 
     def close(self) -> None:
         self.env.close()
+
+    def _present(self) -> list[Any]:
+        """Who plays now: some of the agents, each once. Whoever was not there before has joined."""
+        playing = list(self.env.agents)
+        self._known("a turn", playing)
+        for agent in _repeated(playing):
+            raise self._wrong(
+                agent, "two turns", f"there is one slot for each of {len(self.agents)} agents: list it once"
+            )
+        return playing
 
     def _observation(self, observed: dict[Any, Any], infos: dict[Any, Any], active: set[Any]) -> Observation:
         local = np.zeros((self.spec.agents, self.spec.observation), np.float32)
@@ -154,7 +169,8 @@ class PettingZoo:
             return
         for agent in given:
             if agent not in self._names:
-                raise self._wrong(agent, what, f"only {', '.join(map(str, self.agents[:9]))} are in possible_agents")
+                known = ", ".join(map(str, self.agents[:9]))
+                raise self._wrong(agent, what, f"only {known} are in possible_agents: name there all who may ever join")
 
     def _wrong(self, agent: Any, what: str, remedy: str) -> UserError:
         return UserError(
@@ -196,6 +212,11 @@ class PettingZoo:
 
     def _metadata(self) -> dict[str, Any]:
         return getattr(self.env, "metadata", None) or {}
+
+
+def _repeated(agents: list[Any]) -> list[Any]:
+    """Agents that a list has more than once."""
+    return [] if len(set(agents)) == len(agents) else [a for a in dict.fromkeys(agents) if agents.count(a) > 1]
 
 
 def foreign_module(task: str) -> str | None:

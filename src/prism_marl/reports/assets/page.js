@@ -54,7 +54,7 @@ function runFacts(section, run) {
 }
 
 const RUN_SECTIONS = [
-  ["spectrum", "Spectrum", spectrumSection], ["replay", "Replay", replaySection], ["field", "Play", fieldSection], ["footprint", "Footprint", footprintSection],
+  ["diversity", "How agents differ", diversitySection], ["spectrum", "Spectrum", spectrumSection], ["replay", "Replay", replaySection], ["field", "Play", fieldSection], ["footprint", "Footprint", footprintSection],
   ["training", "Training", trainingSection], ["record", "Record", recordSection],
 ];
 
