@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+from prism_marl.envs.board import ACTIONS
 from prism_marl.envs.groups import make_groups
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
-from prism_marl.envs.orchard import ACTIONS, make_orchard
+from prism_marl.envs.matrix import make_matrix, make_pass
+from prism_marl.envs.orchard import make_orchard
 from prism_marl.envs.skirmish import make_battle
 
 
@@ -38,6 +40,19 @@ def groups_meaning(variant: str) -> Meaning:
     return Meaning(
         names, tuple(f"1 if the sign is {sign}" for sign in groups), tuple(f"play {play}" for play in groups)
     )
+
+
+def matrix_meaning(variant: str) -> Meaning:
+    """Tables of payoffs."""
+    return Meaning(
+        ("one",), ("always 1",), tuple(f"play {letter}" for letter in "abc"[: make_matrix(variant).spec.actions])
+    )
+
+
+def pass_meaning(variant: str) -> Meaning:
+    """The gate."""
+    turns = range(make_pass(variant).agents)
+    return Meaning(("one",), ("always 1",), tuple(f"take turn {turn + 1}" for turn in turns))
 
 
 def orchard_meaning(variant: str) -> Meaning:

@@ -151,6 +151,8 @@ FAMILIES: dict[str, OnPolicy] = {
     "mamujoco": ROBOTS,
     "roles": ROLES,
     "groups": ROLES,
+    "matrix": ROLES,
+    "pass": ROLES,
     "orchard": ORCHARD,
     "reach": REACH,
     "reach_jax": REACH,

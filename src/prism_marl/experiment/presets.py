@@ -188,6 +188,8 @@ _FAMILIES = {
     "mamujoco": _MAMUJOCO,
     "roles": _ROLES,
     "groups": _ROLES,
+    "matrix": _ROLES,
+    "pass": _ROLES,
     "reach": _REACH,
     "reach_jax": _REACH,
 }
