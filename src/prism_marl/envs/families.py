@@ -1,5 +1,6 @@
 """Every family of tasks in this package. A new environment is one file and one entry here."""
 
+from prism_marl.envs.dispersion import dispersion_diversity, make_dispersion
 from prism_marl.envs.diversity import groups_diversity, roles_diversity
 from prism_marl.envs.family import Family
 from prism_marl.envs.groups import make_groups
@@ -9,22 +10,29 @@ from prism_marl.envs.mamujoco import ROBOTS, make_mamujoco, mamujoco_spec
 from prism_marl.envs.matrix import make_matrix, make_pass, matrix_diversity, pass_diversity
 from prism_marl.envs.meaning import (
     battle_meaning,
+    dispersion_meaning,
     groups_meaning,
     lbf_meaning,
     matrix_meaning,
+    navigation_meaning,
     orchard_meaning,
     pass_meaning,
+    predator_prey_meaning,
     reach_meaning,
     robot_meaning,
     roles_meaning,
+    simple_spread_meaning,
 )
+from prism_marl.envs.navigation import make_navigation, navigation_diversity
 from prism_marl.envs.orchard import make_orchard
+from prism_marl.envs.predator_prey import make_predator_prey, predator_prey_diversity
 from prism_marl.envs.python.lbforaging import make_lbforaging
 from prism_marl.envs.python.pettingzoo import make_pettingzoo
 from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
 from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
+from prism_marl.envs.simple_spread import make_simple_spread, simple_spread_diversity
 from prism_marl.envs.skirmish import RACES, make_battle
 
 FAMILIES: dict[str, Family] = {
@@ -66,6 +74,38 @@ FAMILIES: dict[str, Family] = {
         "pick fruit of your own kind and spoil no other; nobody is told which kind is its own",
         make_orchard,
         meaning=orchard_meaning,
+    ),
+    "dispersion": Family(
+        "dispersion/<agents>",
+        ("dispersion/4",),
+        "all start on one cell and have to spread over as many targets",
+        make_dispersion,
+        meaning=dispersion_meaning,
+        diversity=dispersion_diversity,
+    ),
+    "navigation": Family(
+        "navigation/<agents>-<same|half|different>",
+        ("navigation/4-same", "navigation/4-half", "navigation/4-different"),
+        "go to your goal, which is everybody's, that of half of the team or your own; nobody is told which it is",
+        make_navigation,
+        meaning=navigation_meaning,
+        diversity=navigation_diversity,
+    ),
+    "simple_spread": Family(
+        "simple_spread/<agents>",
+        ("simple_spread/8", "simple_spread/64"),
+        "cover as many landmarks as agents, up to 64, with all places in view",
+        make_simple_spread,
+        meaning=simple_spread_meaning,
+        diversity=simple_spread_diversity,
+    ),
+    "predator_prey": Family(
+        "predator_prey/<predators>-<kinds>",
+        ("predator_prey/4-2",),
+        "catch fleeing prey of your own kind and scare no other away; nobody is told which kind is its own",
+        make_predator_prey,
+        meaning=predator_prey_meaning,
+        diversity=predator_prey_diversity,
     ),
     "reach": Family(
         "reach/<agents>",

@@ -1,14 +1,19 @@
 """What the numbers of an observation and of an action mean, with units, where an environment can say so."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prism_marl.envs.board import ACTIONS
+from prism_marl.envs.dispersion import make_dispersion
 from prism_marl.envs.groups import make_groups
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
 from prism_marl.envs.matrix import make_matrix, make_pass
+from prism_marl.envs.navigation import make_navigation
 from prism_marl.envs.orchard import make_orchard
+from prism_marl.envs.predator_prey import make_predator_prey
+from prism_marl.envs.simple_spread import make_simple_spread
 from prism_marl.envs.skirmish import make_battle
 
 
@@ -57,7 +62,31 @@ def pass_meaning(variant: str) -> Meaning:
 
 def orchard_meaning(variant: str) -> Meaning:
     """Picking fruit."""
-    names, meanings = zip(*make_orchard(variant).fields(), strict=True)
+    return _on_a_board(make_orchard(variant).fields())
+
+
+def dispersion_meaning(variant: str) -> Meaning:
+    """Spreading over targets."""
+    return _on_a_board(make_dispersion(variant).fields())
+
+
+def navigation_meaning(variant: str) -> Meaning:
+    """Going to goals."""
+    return _on_a_board(make_navigation(variant).fields())
+
+
+def simple_spread_meaning(variant: str) -> Meaning:
+    """Covering landmarks."""
+    return _on_a_board(make_simple_spread(variant).fields())
+
+
+def predator_prey_meaning(variant: str) -> Meaning:
+    """Hunting."""
+    return _on_a_board(make_predator_prey(variant).fields())
+
+
+def _on_a_board(fields: Iterable[tuple[str, str]]) -> Meaning:
+    names, meanings = zip(*fields, strict=True)
     return Meaning(names, meanings, ACTIONS)
 
 

@@ -4,7 +4,7 @@ Sources: [V] the implementations whose values others use: the authors' own ("on-
 ones for robots; [C] our choice where neither says anything.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prism_marl.learners import MAPPO
@@ -119,6 +119,9 @@ ROLES = OnPolicy(  # [C] a game of one step: learn fast
     sharing={"lorasa": {"switch_step": 20_000}},  # both phases
 )
 
+# [C] Two that crowd into one turn must go on trying others; with an entropy of 0.01 a team stays at half for long.
+PASS = replace(ROLES, learner=replace(ROLES.learner, entropy=0.1))
+
 ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short
     learner=MAPPO(
         length=16,
@@ -133,6 +136,9 @@ ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short
     width=64,
     run={"envs": 64, "steps": 300_000, "eval_every": 30_000, "eval_episodes": 64},
 )
+
+# [C] Targets are found by chance at first: with less entropy a team stops looking for them.
+BOARD = replace(ORCHARD, learner=replace(ORCHARD.learner, entropy=0.03))
 
 REACH = OnPolicy(  # [C] ten steps: learn fast
     learner=MAPPO(
@@ -152,8 +158,12 @@ FAMILIES: dict[str, OnPolicy] = {
     "roles": ROLES,
     "groups": ROLES,
     "matrix": ROLES,
-    "pass": ROLES,
+    "pass": PASS,
     "orchard": ORCHARD,
+    "dispersion": BOARD,
+    "navigation": BOARD,
+    "simple_spread": BOARD,
+    "predator_prey": BOARD,
     "reach": REACH,
     "reach_jax": REACH,
 }

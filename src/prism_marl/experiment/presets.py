@@ -179,6 +179,21 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
     },
 )
 
+_BOARD = Preset(  # [C] games of 20 to 40 steps with everything in view
+    learner=replace(
+        _UNTUNED.learner,
+        **{name: _LBF_TUNED[name] for name in ("td_lambda", "half_loss", "target_rate")},
+        lr=1e-3,
+        epsilon_anneal=50_000,
+        buffer=1_000,
+        scale_inputs=True,
+        standardise_rewards=False,
+    ),
+    network=Net(width=64),
+    run=Run(steps=200_000, envs=8, eval_every=20_000, eval_episodes=64),
+    sharing=_LBF.sharing | {"seps": {"pretraining": 10_000}, "adaps": {"pretraining": 10_000}},
+)
+
 _FAMILIES = {
     "lbf": _LBF,
     "lbforaging": replace(_LBF, run=replace(_LBF.run, patience=0.0)),  # [C] a known package: no process of its own
@@ -190,6 +205,10 @@ _FAMILIES = {
     "groups": _ROLES,
     "matrix": _ROLES,
     "pass": _ROLES,
+    "dispersion": _BOARD,
+    "navigation": _BOARD,
+    "simple_spread": _BOARD,
+    "predator_prey": _BOARD,
     "reach": _REACH,
     "reach_jax": _REACH,
 }
