@@ -108,7 +108,7 @@ def test_simple_spread_loses_by_the_distance_of_landmarks():
     state = Spread(jnp.array([[5, 5], [0, 0]]), jnp.array([[5, 6], [8, 5]]), jnp.int32(0))
     state, step = env.step(KEY, state, jnp.array([EAST, SOUTH]))
     assert float(step.reward) == pytest.approx(-(0 + 4) / 2 / 25) and float(step.metrics["covered"]) == 0.5
-    assert step.obs.local.tolist() == [[0, 1, 0, 0, 3, -1, -4, -6], [-4, -5, 4, 6, 7, 5, 4, 6]]
+    assert step.obs.local.tolist() == [[0, 1, 0, 0, 0, 3, -1, 0, -4, -6], [-4, -5, 4, 6, 1, 7, 5, 0, 4, 6]]
     assert step.obs.state.tolist() == [0, 1, -4, -5, 0, 1, 3, 0]
     assert not bool(step.terminated) and not bool(step.truncated)
     assert bool(env.step(KEY, state._replace(clock=jnp.int32(24)), jnp.array([STAY, STAY]))[1].truncated)

@@ -92,7 +92,7 @@ class Dispersion:
         on = np.asarray(steps_between(state.place, state.target) == 0)
         shapes = [Shape("square", c + 0.5, r + 0.5, 0.9, GOAL, "", "*") for r, c in state.target.tolist()]
         cells = [(row, col) for row, col in state.place.tolist()]
-        shapes += agent_discs(cells, [str(i + 1) for i in range(self.agents)], on.any(axis=1), 0.7)
+        shapes += agent_discs(cells, [str(i + 1) for i in range(self.agents)], np.any(on, axis=1).tolist(), 0.7)
         covered = int(on.any(axis=0).sum())
         caption = f"step {int(state.clock)}/{HORIZON}, {covered} of {self.agents} targets covered"
         numbers = {"step": float(state.clock), "covered": float(covered)}

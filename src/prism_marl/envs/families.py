@@ -22,6 +22,7 @@ from prism_marl.envs.meaning import (
     robot_meaning,
     roles_meaning,
     simple_spread_meaning,
+    warehouse_meaning,
 )
 from prism_marl.envs.navigation import make_navigation, navigation_diversity
 from prism_marl.envs.orchard import make_orchard
@@ -34,6 +35,7 @@ from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.simple_spread import make_simple_spread, simple_spread_diversity
 from prism_marl.envs.skirmish import RACES, make_battle
+from prism_marl.envs.warehouse import make_warehouse
 
 FAMILIES: dict[str, Family] = {
     "roles": Family(
@@ -106,6 +108,14 @@ FAMILIES: dict[str, Family] = {
         make_predator_prey,
         meaning=predator_prey_meaning,
         diversity=predator_prey_diversity,
+    ),
+    "warehouse": Family(
+        "warehouse/<tiny|small|medium|large>-<agents>ag[-easy|-hard][-own][-t<steps>], or "
+        "<rows>x<columns>-<height>h-<agents>ag-<requests>req for the size",
+        ("warehouse/tiny-2ag", "warehouse/1x3-1h-2ag-3req-t100"),
+        "the multi-robot warehouse by the rules of rware 2.0.0 (v2), in JAX",
+        make_warehouse,
+        meaning=warehouse_meaning,
     ),
     "reach": Family(
         "reach/<agents>",

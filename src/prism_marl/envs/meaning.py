@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from prism_marl.envs import warehouse
 from prism_marl.envs.board import ACTIONS
 from prism_marl.envs.dispersion import make_dispersion
 from prism_marl.envs.groups import make_groups
@@ -15,6 +16,7 @@ from prism_marl.envs.orchard import make_orchard
 from prism_marl.envs.predator_prey import make_predator_prey
 from prism_marl.envs.simple_spread import make_simple_spread
 from prism_marl.envs.skirmish import make_battle
+from prism_marl.envs.warehouse import make_warehouse
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,12 @@ def simple_spread_meaning(variant: str) -> Meaning:
 def predator_prey_meaning(variant: str) -> Meaning:
     """Hunting."""
     return _on_a_board(make_predator_prey(variant).fields())
+
+
+def warehouse_meaning(variant: str) -> Meaning:
+    """Fetching shelves."""
+    names, meanings = zip(*make_warehouse(variant).fields(), strict=True)
+    return Meaning(names, meanings, warehouse.ACTIONS)
 
 
 def _on_a_board(fields: Iterable[tuple[str, str]]) -> Meaning:

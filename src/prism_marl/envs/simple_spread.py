@@ -14,7 +14,16 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 from scipy.optimize import linear_sum_assignment
 
-from prism_marl.envs.board import ACTIONS, SELF_FIELDS, agent_discs, sample_places, steps_between, walk, way_fields
+from prism_marl.envs.board import (
+    ACTIONS,
+    SELF_FIELDS,
+    agent_discs,
+    nearest_of_each_kind,
+    sample_places,
+    steps_between,
+    walk,
+    way_fields,
+)
 from prism_marl.envs.diversity import Diversity
 from prism_marl.envs.settings import read_agents
 from prism_marl.scene import GOAL, Scene, Shape
@@ -52,7 +61,7 @@ class SimpleSpread:
         return EnvSpec(
             f"simple_spread/{n}",
             n,
-            observation=4 * n,
+            observation=5 * n,
             state=4 * n,
             actions=len(ACTIONS),
             roles=n,
@@ -83,16 +92,20 @@ class SimpleSpread:
 
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The name and meaning of every number of an observation."""
-        marks = (field for k in range(self.agents) for field in way_fields(f"landmark{k}", f"landmark {k}"))
-        mates = (field for k in range(self.agents - 1) for field in way_fields(f"mate{k}", f"mate {k} by index"))
-        return (*SELF_FIELDS, *marks, *mates)
+        found = list(SELF_FIELDS)
+        for k in range(self.agents):
+            what = f"landmark {k} from the nearest"
+            found += [*way_fields(f"landmark{k}", what), (f"landmark{k}.taken", f"1: a mate stands on {what}")]
+        for k in range(self.agents - 1):
+            found += way_fields(f"mate{k}", f"mate {k} from the nearest")
+        return tuple(found)
 
     def scene(self, state: State) -> Scene:
         """Discs for agents, green squares for landmarks; a ring marks who stands on one."""
         on = np.asarray(steps_between(state.place, state.landmark) == 0)
         shapes = [Shape("square", c + 0.5, r + 0.5, 0.9, GOAL, "", "*") for r, c in state.landmark.tolist()]
         cells = [(row, col) for row, col in state.place.tolist()]
-        shapes += agent_discs(cells, [str(i + 1) for i in range(self.agents)], on.any(axis=1), 0.7)
+        shapes += agent_discs(cells, [str(i + 1) for i in range(self.agents)], np.any(on, axis=1).tolist(), 0.7)
         covered = int(on.any(axis=0).sum())
         caption = f"step {int(state.clock)}/{HORIZON}, {covered} of {self.agents} landmarks covered"
         numbers = {"step": float(state.clock), "covered": float(covered)}
@@ -100,11 +113,13 @@ class SimpleSpread:
         return Scene(self.side, self.side, tuple(shapes), caption=caption, extra=numbers, legend=legend)
 
     def _observe(self, state: State) -> Observation:
-        n, middle = self.agents, self.side // 2
+        n, middle, all_there = self.agents, self.side // 2, jnp.ones(self.agents, bool)
         own = (state.place - middle).astype(jnp.float32)
-        marks = (state.landmark - state.place[:, None]).reshape(n, -1)
-        others = np.array([[j for j in range(n) if j != i] for i in range(n)])
-        mates = (state.place[others] - state.place[:, None]).reshape(n, -1)
+        marks = nearest_of_each_kind(state.place, state.landmark, all_there, 1).reshape(n, n, 3)
+        mates = nearest_of_each_kind(state.place, state.place, all_there, 1).reshape(n, n, 3)[:, 1:]  # without itself
+        taken = (marks[:, :, None, :2] == mates[:, None, :, :2]).all(axis=3).any(axis=2)  # a mate is there
+        marks = jnp.concatenate([marks[..., :2], taken[..., None]], axis=2).reshape(n, -1)
+        mates = mates[..., :2].reshape(n, -1)
         whole = jnp.concatenate([own.reshape(-1), (state.landmark - middle).reshape(-1)])
         avail = jnp.ones((n, len(ACTIONS)), bool)
         return Observation(jnp.concatenate([own, marks, mates], axis=1), whole, avail, jnp.arange(n))
