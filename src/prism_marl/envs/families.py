@@ -28,6 +28,7 @@ from prism_marl.envs.navigation import make_navigation, navigation_diversity
 from prism_marl.envs.orchard import make_orchard
 from prism_marl.envs.predator_prey import make_predator_prey, predator_prey_diversity
 from prism_marl.envs.python.lbforaging import make_lbforaging
+from prism_marl.envs.python.mpe2 import make_mpe2
 from prism_marl.envs.python.pettingzoo import make_pettingzoo
 from prism_marl.envs.python.smacv2 import make_smacv2, smacv2_spec
 from prism_marl.envs.reach import make_reach, reach_spec
@@ -152,6 +153,13 @@ FAMILIES: dict[str, Family] = {
         (),  # any module with parallel_env will do, so none is special
         "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
         python=make_pettingzoo,
+        workers=True,
+    ),
+    "mpe2": Family(
+        "mpe2/<game>[?<name>=<value>[&<name>=<value>...]]",
+        ("mpe2/simple_spread_v3",),
+        "particle games of the package mpe2, with drawings; settings as in pettingzoo",
+        python=make_mpe2,
         workers=True,
     ),
     "skirmish": Family(

@@ -137,8 +137,19 @@ ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short
     run={"envs": 64, "steps": 300_000, "eval_every": 30_000, "eval_episodes": 64},
 )
 
-# [C] Targets are found by chance at first: with less entropy a team stops looking for them.
-BOARD = replace(ORCHARD, learner=replace(ORCHARD.learner, entropy=0.03))
+# [C] Targets are found by chance at first: with less entropy a team stops looking for them, and with a longer view it
+# does not see which step paid.
+BOARD = replace(
+    ORCHARD,
+    learner=replace(ORCHARD.learner, entropy=0.02, gamma=0.95),
+    run=ORCHARD.run | {"steps": 1_000_000, "eval_every": 100_000},
+)
+
+WAREHOUSE = replace(  # [C] an errand takes tens of steps, and what is around a corner has to be remembered or learned
+    BOARD,
+    learner=replace(BOARD.learner, length=50, gamma=0.98),
+    run={"envs": 64, "steps": 10_000_000, "eval_every": 500_000, "eval_episodes": 32},
+)
 
 REACH = OnPolicy(  # [C] ten steps: learn fast
     learner=MAPPO(
@@ -164,6 +175,7 @@ FAMILIES: dict[str, OnPolicy] = {
     "navigation": BOARD,
     "simple_spread": BOARD,
     "predator_prey": BOARD,
+    "warehouse": WAREHOUSE,
     "reach": REACH,
     "reach_jax": REACH,
 }

@@ -194,6 +194,18 @@ _BOARD = Preset(  # [C] games of 20 to 40 steps with everything in view
     sharing=_LBF.sharing | {"seps": {"pretraining": 10_000}, "adaps": {"pretraining": 10_000}},
 )
 
+_WAREHOUSE = replace(  # [C] long episodes in which little is paid at first
+    _BOARD,
+    learner=replace(_BOARD.learner, epsilon_anneal=200_000, buffer=500, batch=16),
+    run=replace(_BOARD.run, steps=1_000_000, eval_every=100_000, eval_episodes=32),
+)
+
+_MPE2 = replace(  # [C] a known package: no process of its own; places are real numbers near 1, rewards are not
+    _BOARD,
+    learner=replace(_BOARD.learner, scale_inputs=False, standardise_rewards=True),
+    run=replace(_BOARD.run, patience=0.0),
+)
+
 _FAMILIES = {
     "lbf": _LBF,
     "lbforaging": replace(_LBF, run=replace(_LBF.run, patience=0.0)),  # [C] a known package: no process of its own
@@ -209,6 +221,8 @@ _FAMILIES = {
     "navigation": _BOARD,
     "simple_spread": _BOARD,
     "predator_prey": _BOARD,
+    "warehouse": _WAREHOUSE,
+    "mpe2": _MPE2,
     "reach": _REACH,
     "reach_jax": _REACH,
 }
