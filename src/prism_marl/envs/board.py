@@ -88,15 +88,23 @@ def way_fields(name: str, what: str) -> list[tuple[str, str]]:
     ]
 
 
+def side_by_side(cells: Sequence[tuple[int, int]]) -> list[float]:
+    """Where things on cells (row, column) are drawn from left to right, so that those on one cell are all seen."""
+    return [
+        col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
+        for i, (row, col) in enumerate(cells)
+    ]
+
+
 def agent_discs(
     cells: Sequence[tuple[int, int]], labels: Sequence[str], rings: Iterable[object], size: float = 0.8
 ) -> list[Shape]:
     """Agents as discs; those on one cell are drawn side by side."""
     shapes: list[Shape] = []
-    for i, ((row, col), ring) in enumerate(zip(cells, rings, strict=True)):
-        x = col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
+    drawn = zip(cells, side_by_side(cells), labels, rings, strict=True)
+    for i, ((row, _), x, label, ring) in enumerate(drawn):
         glyph = chr(ord("A") + i) if i < 26 else "@"
-        shapes.append(Shape("disc", x, row + 0.5, size, i, labels[i], glyph, bool(ring)))
+        shapes.append(Shape("disc", x, row + 0.5, size, i, label, glyph, bool(ring)))
     return shapes
 
 

@@ -23,6 +23,7 @@ from prism_marl.envs.board import (
     kind_fields,
     nearest_of_each_kind,
     sample_places,
+    side_by_side,
     steps_between,
     towards,
     walk,
@@ -124,11 +125,11 @@ class PredatorPrey:
         """Discs for predators and squares for prey, in the colours of their kinds; a ring: it catches."""
         shapes: list[Shape] = []
         letters = [chr(ord("A") + kind) for kind in range(self.kinds)]
-        for kind, (row, col), fate in zip(
-            self.prey_kind.tolist(), state.prey.tolist(), state.fate.tolist(), strict=True
-        ):
+        prey = [(row, col) for row, col in state.prey.tolist()]
+        drawn = zip(self.prey_kind.tolist(), prey, side_by_side(prey), state.fate.tolist(), strict=True)
+        for kind, (row, col), x, fate in drawn:
             if fate == THERE:
-                shapes.append(Shape("square", col + 0.5, row + 0.5, 0.5, kind, letters[kind], letters[kind].lower()))
+                shapes.append(Shape("square", x, row + 0.5, 0.5, kind, letters[kind], letters[kind].lower()))
             elif fate == SCARED:
                 shapes.append(Shape("cross", col + 0.5, row + 0.5, 0.4, NOBODY, "", "x"))
         cells = [(row, col) for row, col in state.place.tolist()]
