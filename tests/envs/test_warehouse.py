@@ -31,7 +31,7 @@ KEY = jax.random.key(0)
 UP, DOWN, TO_LEFT, TO_RIGHT = range(4)
 # a small one where robots meet all the time, one of the package's own, and one with wide blocks
 VARIANTS = ("1x3-1h-6ag-3req", "tiny-4ag-hard", "2x5-2h-8ag-6req")
-TRANSITIONS = 3_000  # a variant
+TRANSITIONS = 2_500  # a variant
 
 
 def oracle_of(env: Warehouse) -> Any:
@@ -125,7 +125,7 @@ def chain(agent: int, wants: list[int], goal: list[Any], cells: list[Any], depth
 
 def equal_chains(env: Warehouse, seen: Transition) -> np.ndarray:
     """Transitions in which two chains of one length want the same cell. Who drives then is left to the order in which
-    the original's graph library goes through a set, so it is not the same from case to case; ours is the first."""
+    the original's graph library goes through a set, so it differs from case to case; here it is who stands first."""
     place, shelf, n = seen.before.place, seen.before.shelf, env.agents
     ahead = place + np.stack([DOWN_BY, RIGHT_BY], axis=1)[seen.before.facing]
     target = np.where((seen.action == FORWARD)[..., None], np.clip(ahead, 0, np.array(env.size) - 1), place)
@@ -154,7 +154,7 @@ def test_every_transition_equals_the_original(variant: str):
     wanted = (seen.action == FORWARD).any(axis=1)
     moved = (seen.after.place != seen.before.place).any(axis=2)
     refused = (seen.action == FORWARD) & ~moved
-    assert seen.reward.sum() > 15 and refused.sum() > 300 and moved.sum() > 1_000 and wanted.mean() > 0.8
+    assert seen.reward.sum() > 10 and refused.sum() > 300 and moved.sum() > 1_000 and wanted.mean() > 0.8
     assert 0 < tied.sum() < 0.25 * TRANSITIONS
 
     clear = ~tied
@@ -211,6 +211,12 @@ def test_own_rewards_are_those_of_who_brings_the_shelf():
         ("behind one who stays", [(0, 0), (0, 1), (0, 2)], [(0, 1), (0, 2), (0, 2)], [False, False, False]),
         ("a swap", [(0, 0), (0, 1), (0, 2)], [(0, 1), (0, 0), (0, 1)], [False, False, False]),
         ("one cell: the first", [(0, 0), (0, 2), (9, 9)], [(0, 1), (0, 1), (9, 9)], [True, False, False]),
+        (
+            "one cell: the first cell, not index",
+            [(0, 2), (0, 0), (9, 9)],
+            [(0, 1), (0, 1), (9, 9)],
+            [False, True, False],
+        ),
         ("one cell: the longer", [(0, 0), (0, 2), (0, 3)], [(0, 1), (0, 1), (0, 2)], [False, True, True]),
         (
             "a circle, and one who wants in",
@@ -223,6 +229,19 @@ def test_own_rewards_are_those_of_who_brings_the_shelf():
 def test_who_drives(name: str, place, target, drives):
     place, target = jnp.array(place), jnp.array(target)
     assert who_drives(place, target, (place != target).any(axis=1)).tolist() == drives, name
+
+
+def test_nothing_depends_on_the_index_of_an_agent():
+    """So that n policies can be given out by where agents start, which bounds the need for diversity."""
+    env = make_warehouse("1x3-1h-6ag-3req")
+    seen, order = play(env, 300), np.array([3, 5, 0, 1, 4, 2])
+    parts = {name: getattr(seen.before, name)[:, order] for name in ("place", "facing", "carried")}
+    step = jax.jit(jax.vmap(lambda s, a: env.step(KEY, s, a)))
+    (ours, _), (others, _) = step(seen.before, seen.action), step(seen.before._replace(**parts), seen.action[:, order])
+    np.testing.assert_array_equal(np.asarray(ours.place)[:, order], others.place)
+    np.testing.assert_array_equal(ours.requested, others.requested)
+    need = envs.diversity("warehouse/tiny-3ag")
+    assert need.alike == pytest.approx(6 / 27) and need.known == "at most"
 
 
 def test_episodes_start_as_often_as_in_the_original():

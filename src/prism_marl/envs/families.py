@@ -36,7 +36,7 @@ from prism_marl.envs.reach_jax import make_reach_jax
 from prism_marl.envs.roles import make_roles
 from prism_marl.envs.simple_spread import make_simple_spread, simple_spread_diversity
 from prism_marl.envs.skirmish import RACES, make_battle
-from prism_marl.envs.warehouse import make_warehouse
+from prism_marl.envs.warehouse import make_warehouse, warehouse_diversity
 
 FAMILIES: dict[str, Family] = {
     "roles": Family(
@@ -113,10 +113,11 @@ FAMILIES: dict[str, Family] = {
     "warehouse": Family(
         "warehouse/<tiny|small|medium|large>-<agents>ag[-easy|-hard][-own][-t<steps>], or "
         "<rows>x<columns>-<height>h-<agents>ag-<requests>req for the size",
-        ("warehouse/tiny-2ag", "warehouse/1x3-1h-2ag-3req-t100"),
+        ("warehouse/tiny-2ag", "warehouse/1x3-2h-2ag-2req-t100"),
         "the multi-robot warehouse by the rules of rware 2.0.0 (v2), in JAX",
         make_warehouse,
         meaning=warehouse_meaning,
+        diversity=warehouse_diversity,
     ),
     "reach": Family(
         "reach/<agents>",

@@ -1,8 +1,8 @@
 """Who of several that want to drive into one another's cells can: the rule of rware 2.0.0.
 
 Drivers form chains: each wants the cell of the next. A chain whose head wants a free cell drives; where chains meet at
-one cell, the longest drives, of equally long ones that of the lowest index. Three or more in a circle drive round. Two
-that want each other's cells stay, and so do all behind somebody who stays.
+one cell, the longest drives, of equally long ones that whose head stands first, row by row. Three or more in a circle
+drive round. Two that want each other's cells stay, and so do all behind somebody who stays.
 """
 
 import jax.numpy as jnp
@@ -27,7 +27,9 @@ def who_drives(place: Int[Array, "a 2"], target: Int[Array, "a 2"], wants: Bool[
     for _ in range(n - 1):
         length = jnp.max(jnp.where(behind, length + 1, 0), axis=1)
     rivals = (target[:, None] == target).all(axis=2) & moves & (index[:, None] != index)
-    better = (length > length[:, None]) | ((length == length[:, None]) & (index < index[:, None]))
+    (row, col), (row_of, col_of) = place.T, place.T[..., None]  # not by index: the rule treats all agents alike
+    before = (row < row_of) | ((row == row_of) & (col < col_of))
+    better = (length > length[:, None]) | ((length == length[:, None]) & before)
     first = moves & ~(rivals & better).any(axis=1)
     goes = first
     for _ in range(n - 1):

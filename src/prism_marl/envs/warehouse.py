@@ -4,6 +4,7 @@ Robots turn and drive on a grid, slide under shelves, lift them and carry reques
 shelf pass each other's ways freely; those that carry one need the cell free of standing shelves.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.envs.board import check_limits, sample_places
+from prism_marl.envs.diversity import Diversity
 from prism_marl.envs.traffic import who_drives
 from prism_marl.errors import UserError
 from prism_marl.scene import FOE, GOAL, NOBODY, Scene, Shape
@@ -246,3 +248,14 @@ def make_warehouse(variant: str) -> Warehouse:
     env = Warehouse(task, rows, columns, height, agents, requests, horizon, bool(found[9]))
     check_limits(task, [("requests", requests, 1, int((~env.highway).sum()) - 1)])
     return env
+
+
+def warehouse_diversity(variant: str) -> Diversity:
+    """In shares of the best return, which is not known. Whatever unlike agents can do, alike ones do it by chance."""
+    n = make_warehouse(variant).agents
+    share = math.factorial(n) / n**n
+    reason = (
+        "in shares of the best return of unlike agents: each agent can take one of their n policies by the cell where "
+        "it started, and then all n are there at least that often; nothing that happens is worth less than 0"
+    )
+    return Diversity(share, 1.0, reason, "at most")
