@@ -168,8 +168,8 @@ class Warehouse:
         agents = zip(state.place.tolist(), state.facing.tolist(), state.carried.tolist(), strict=True)
         for i, ((row, col), facing, carried) in enumerate(agents):
             x, y, glyph = col + 0.5, row + 0.5, chr(ord("A") + i)
-            ahead = {"dx": 0.42 * float(RIGHT_BY[facing]), "dy": 0.42 * float(DOWN_BY[facing])}
-            shapes.append(Shape("bar", x, y, 0.16, i, **ahead, glyph=""))
+            right, down = 0.42 * float(RIGHT_BY[facing]), 0.42 * float(DOWN_BY[facing])
+            shapes.append(Shape("bar", x, y, 0.16, i, glyph="", dx=right, dy=down))
             shapes.append(Shape("disc", x, y, 0.6, i, str(i + 1), glyph, carried >= 0))
         caption = f"step {int(state.clock)}/{self.horizon}, {int(state.delivered)} shelves delivered"
         numbers = {"step": float(state.clock), "delivered": float(state.delivered)}
@@ -202,7 +202,7 @@ class Warehouse:
         on_highway = jnp.asarray(self.highway)[state.place[:, 0], state.place[:, 1]]
         carries = state.carried >= 0
         own = jnp.concatenate([state.place[:, ::-1], carries[:, None], faces, on_highway[:, None]], axis=1)
-        offsets = np.stack(np.indices((3, 3)), axis=-1).reshape(-1, 2) - 1
+        offsets = np.array(list(np.ndindex(3, 3))) - 1  # row by row
         cells = state.place[:, None] + offsets  # [a, 9, 2]
         agent = (cells[:, :, None] == state.place).all(axis=-1)  # [a, 9, a]
         shelf = (cells[:, :, None] == state.shelf).all(axis=-1)  # [a, 9, s]
