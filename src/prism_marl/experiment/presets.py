@@ -10,7 +10,7 @@ from typing import Any
 from prism_marl import sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
-from prism_marl.experiment import on_policy
+from prism_marl.experiment import boards, on_policy
 from prism_marl.experiment.experiment import Experiment, Net, Run
 from prism_marl.learners import LEARNERS, MATD3, QMix, Settings
 from prism_marl.learners import learner as find_learner
@@ -179,33 +179,6 @@ _ROLES = Preset(  # [C] a game of one step: learn fast, explore enough
     },
 )
 
-_BOARD = Preset(  # [C] games of 20 to 40 steps with everything in view
-    learner=replace(
-        _UNTUNED.learner,
-        **{name: _LBF_TUNED[name] for name in ("td_lambda", "half_loss", "target_rate")},
-        lr=1e-3,
-        epsilon_anneal=50_000,
-        buffer=1_000,
-        scale_inputs=True,
-        standardise_rewards=False,
-    ),
-    network=Net(width=64),
-    run=Run(steps=200_000, envs=8, eval_every=20_000, eval_episodes=64),
-    sharing=_LBF.sharing | {"seps": {"pretraining": 10_000}, "adaps": {"pretraining": 10_000}},
-)
-
-_WAREHOUSE = replace(  # [C] long episodes in which little is paid at first
-    _BOARD,
-    learner=replace(_BOARD.learner, epsilon_anneal=200_000, buffer=500, batch=16),
-    run=replace(_BOARD.run, steps=1_000_000, eval_every=100_000, eval_episodes=32),
-)
-
-_MPE2 = replace(  # [C] a known package: no process of its own; places are real numbers near 1, rewards are not
-    _BOARD,
-    learner=replace(_BOARD.learner, scale_inputs=False, standardise_rewards=True),
-    run=replace(_BOARD.run, patience=0.0),
-)
-
 _FAMILIES = {
     "lbf": _LBF,
     "lbforaging": replace(_LBF, run=replace(_LBF.run, patience=0.0)),  # [C] a known package: no process of its own
@@ -217,12 +190,7 @@ _FAMILIES = {
     "groups": _ROLES,
     "matrix": _ROLES,
     "pass": _ROLES,
-    "dispersion": _BOARD,
-    "navigation": _BOARD,
-    "simple_spread": _BOARD,
-    "predator_prey": _BOARD,
-    "warehouse": _WAREHOUSE,
-    "mpe2": _MPE2,
+    **boards.presets(_UNTUNED, _LBF_TUNED),
     "reach": _REACH,
     "reach_jax": _REACH,
 }
