@@ -132,7 +132,8 @@ def test_the_stated_return_of_simple_spread_is_that_of_a_team_that_goes_straight
 def test_they_keep_their_promises_and_can_be_drawn(task: str):
     env = envs.make(task)
     assert env.spec.name == task
-    check_env(env)
+    if env.spec.agents < 64:  # the check steps the same function, and compiles twice as long
+        check_env(env)
     means = envs.meaning(task)
     assert len(means.observation_names) == len(set(means.observation_names)) == env.spec.observation
     scene = env.scene(env.reset(KEY)[0])

@@ -31,7 +31,7 @@ KEY = jax.random.key(0)
 UP, DOWN, TO_LEFT, TO_RIGHT = range(4)
 # a small one where robots meet all the time, one of the package's own, and one with wide blocks
 VARIANTS = ("1x3-1h-6ag-3req", "tiny-4ag-hard", "2x5-2h-8ag-6req")
-TRANSITIONS = 2_500  # a variant
+TRANSITIONS = 2_000  # a variant
 
 
 def oracle_of(env: Warehouse) -> Any:
@@ -154,7 +154,7 @@ def test_every_transition_equals_the_original(variant: str):
     wanted = (seen.action == FORWARD).any(axis=1)
     moved = (seen.after.place != seen.before.place).any(axis=2)
     refused = (seen.action == FORWARD) & ~moved
-    assert seen.reward.sum() > 10 and refused.sum() > 500 and moved.sum() > 800 and wanted.mean() > 0.8
+    assert seen.reward.sum() > 8 and refused.sum() > 500 and moved.sum() > 700 and wanted.mean() > 0.8
     assert 0 < tied.sum() < 0.25 * TRANSITIONS
 
     clear = ~tied
@@ -288,10 +288,9 @@ def test_registered_tasks_have_the_settings_we_compare_with():
 
 
 def test_it_keeps_its_promises_and_can_be_drawn():
-    for task in ("warehouse/1x3-1h-2ag-2req-own-t30", "warehouse/1x3-2h-3ag-1req-t40"):
-        env = envs.make(task)
-        assert env.spec.name == task
-        check_env(env)
+    task = "warehouse/1x3-1h-2ag-2req-own-t30"
+    assert envs.make(task).spec.name == task and make_warehouse("1x3-2h-3ag-1req").horizon == 500
+    check_env(envs.make(task))
     means = envs.meaning("warehouse/tiny-2ag")
     assert len(set(means.observation_names)) == envs.describe("warehouse/tiny-2ag").observation == 71
     env = make_warehouse("1x3-1h-2ag-2req")

@@ -39,7 +39,7 @@ HORIZON = 40
 EACH = 2  # prey of each kind
 FLEES = 0.5  # how often prey moves; predators always can
 MOST = 16  # predators
-SAMPLES = 4_000  # games, for what unlike predators can earn
+SAMPLES = 2_000  # games, for what unlike predators can earn
 THERE, CAUGHT, SCARED = range(3)
 
 

@@ -163,7 +163,7 @@ class Warehouse:
         shapes = [Shape("square", c + 0.5, r + 0.5, 0.98, FOE, "G", "G") for r, c in self.goals.tolist()]
         for (row, col), wanted in zip(state.shelf.tolist(), state.requested.tolist(), strict=True):
             shapes.append(
-                Shape("square", col + 0.5, row + 0.5, 0.9, GOAL if wanted else NOBODY, "", "+" if wanted else ".")
+                Shape("square", col + 0.5, row + 0.5, 0.9, GOAL if wanted else NOBODY, "", "+" if wanted else "#")
             )
         agents = zip(state.place.tolist(), state.facing.tolist(), state.carried.tolist(), strict=True)
         for i, ((row, col), facing, carried) in enumerate(agents):

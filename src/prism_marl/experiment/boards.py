@@ -26,6 +26,7 @@ def presets(base: "Preset", tuned: dict[str, Any]) -> dict[str, "Preset"]:
         network=Net(width=64),
         run=Run(steps=200_000, envs=8, eval_every=20_000, eval_episodes=64),
         sharing=base.sharing | {"seps": {"pretraining": 10_000}, "adaps": {"pretraining": 10_000}},
+        tasks={"simple_spread/64": {"buffer": 200}},  # half a megabyte each
     )
     warehouse = replace(  # long episodes in which little is paid at first
         board,
