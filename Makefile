@@ -98,7 +98,7 @@ wheel: $(READY)
 # The lock names packages and hashes only; it serves Python 3.11 to 3.13.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --extra dev --extra lbforaging --extra mujoco --extra onnx --extra pettingzoo --extra ray --extra tensorboard --extra video pyproject.toml -o requirements.lock
+	  --extra dev --extra lbforaging --extra mpe2 --extra mujoco --extra onnx --extra pettingzoo --extra ray --extra tensorboard --extra video pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from prism_marl.envs import families
+from prism_marl.envs import describe, diversity, families
 from prism_marl.envs.lbf import Foraging, make_lbf
 from prism_marl.envs.mamujoco.fields import fields
 from prism_marl.envs.mamujoco.tasks import Task, find_task
+from prism_marl.experiment.presets import preset
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
@@ -44,6 +45,33 @@ def test_the_fields_of_an_observation_are_those_of_the_code(task: str):
     held = rest.partition("-->\n")[2].partition("\n<!-- end of fields -->")[0]
     wanted = TABLES[task]()
     assert held == wanted, f"paste this into {PAGE.name}:\n{wanted}"
+
+
+@pytest.mark.parametrize("learner", ["qmix", "mappo"])
+def test_every_compiled_task_can_be_trained_by_its_preset(learner: str):
+    for name, family in families().items():
+        for task in family.examples:
+            if family.make is not None and describe(task).kind == "discrete":
+                experiment = preset(task, "prism", learner=learner)
+                experiment.validate()
+                assert not experiment.warnings(), name
+
+
+def test_the_needs_for_diversity_are_those_of_the_code():
+    """Sampled numbers are printed with two digits, which the seed of the sample decides."""
+    held = PAGE.read_text(encoding="utf-8").partition("<!-- needs:")[2].partition("-->\n")[2]
+    rows = ["| task | alike | unlike | need | one random policy |", "|---|---|---|---|---|"]
+    for family in families().values():
+        for task in family.examples:
+            found = diversity(task)
+            if found is not None:
+                known = {"exact": "", "sampled": " (sampled)"}.get(found.known, f" ({found.known})")
+                chance = "" if found.random is None else f"{found.random:.2f}"
+                rows.append(
+                    f"| `{task}` | {found.alike:.2f} | {found.unlike:.2f} | {found.need:.2f}{known} | {chance} |"
+                )
+    wanted = "\n".join(rows)
+    assert held.partition("\n<!-- end of needs -->")[0] == wanted, f"paste this into {PAGE.name}:\n{wanted}"
 
 
 def test_every_family_has_its_place():

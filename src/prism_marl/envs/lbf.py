@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
+from prism_marl.envs.board import agent_discs, check_limits
 from prism_marl.errors import UserError
 from prism_marl.scene import Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
@@ -170,11 +171,7 @@ class Foraging:
         foods = zip(s.food_row, s.food_col, s.food_level, strict=True)
         shapes = [Shape("square", c + 0.5, r + 0.5, 0.8, -1, str(n), "*") for r, c, n in foods if n > 0]
         cells = list(zip(s.row, s.col, strict=True))
-        for i, (row, col) in enumerate(cells):
-            # players on one cell are drawn side by side
-            x = col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
-            glyph = chr(ord("A") + i) if i < 26 else "@"
-            shapes.append(Shape("disc", x, row + 0.5, 0.8, i, str(s.level[i]), glyph, bool(s.loading[i])))
+        shapes += agent_discs(cells, list(map(str, s.level)), s.loading)
         collected = float(_collected(state))
         caption = f"step {s.clock}/{HORIZON}, {collected:.0%} of the food collected"
         numbers = {"step": float(s.clock), "collected": collected}
@@ -302,8 +299,6 @@ def make_lbf(variant: str) -> Foraging:
         ("sight", 1 if sight is None else sight, 1, max(rows, cols)),
         ("steps", horizon, 1, 10_000),
     )
-    for field, value, low, high in limits:
-        if (near := min(max(value, low), high)) != value:
-            raise UserError(f"task: 'lbf/{variant}' has {field} {value}, not {low} to {high}; try {near}")
+    check_limits(f"lbf/{variant}", limits)
     coop, own, lighter = (bool(found.group(i)) for i in (5, 7, 8))
     return Foraging(rows, cols, players, foods, coop, sight, lighter, horizon, own)

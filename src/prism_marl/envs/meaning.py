@@ -1,13 +1,22 @@
 """What the numbers of an observation and of an action mean, with units, where an environment can say so."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from prism_marl.envs import warehouse
+from prism_marl.envs.board import ACTIONS
+from prism_marl.envs.dispersion import make_dispersion
 from prism_marl.envs.groups import make_groups
 from prism_marl.envs.lbf_places import make_foraging
 from prism_marl.envs.mamujoco.fields import fields, motors
 from prism_marl.envs.mamujoco.tasks import find_task
-from prism_marl.envs.orchard import ACTIONS, make_orchard
+from prism_marl.envs.matrix import make_matrix, make_pass
+from prism_marl.envs.navigation import make_navigation
+from prism_marl.envs.orchard import make_orchard
+from prism_marl.envs.predator_prey import make_predator_prey
+from prism_marl.envs.simple_spread import make_simple_spread
 from prism_marl.envs.skirmish import make_battle
+from prism_marl.envs.warehouse import make_warehouse
 
 
 @dataclass(frozen=True)
@@ -40,9 +49,52 @@ def groups_meaning(variant: str) -> Meaning:
     )
 
 
+def matrix_meaning(variant: str) -> Meaning:
+    """Tables of payoffs."""
+    return Meaning(
+        ("one",), ("always 1",), tuple(f"play {letter}" for letter in "abc"[: make_matrix(variant).spec.actions])
+    )
+
+
+def pass_meaning(variant: str) -> Meaning:
+    """The gate."""
+    turns = range(make_pass(variant).agents)
+    return Meaning(("one",), ("always 1",), tuple(f"take turn {turn + 1}" for turn in turns))
+
+
 def orchard_meaning(variant: str) -> Meaning:
     """Picking fruit."""
-    names, meanings = zip(*make_orchard(variant).fields(), strict=True)
+    return _on_a_board(make_orchard(variant).fields())
+
+
+def dispersion_meaning(variant: str) -> Meaning:
+    """Spreading over targets."""
+    return _on_a_board(make_dispersion(variant).fields())
+
+
+def navigation_meaning(variant: str) -> Meaning:
+    """Going to goals."""
+    return _on_a_board(make_navigation(variant).fields())
+
+
+def simple_spread_meaning(variant: str) -> Meaning:
+    """Covering landmarks."""
+    return _on_a_board(make_simple_spread(variant).fields())
+
+
+def predator_prey_meaning(variant: str) -> Meaning:
+    """Hunting."""
+    return _on_a_board(make_predator_prey(variant).fields())
+
+
+def warehouse_meaning(variant: str) -> Meaning:
+    """Fetching shelves."""
+    names, meanings = zip(*make_warehouse(variant).fields(), strict=True)
+    return Meaning(names, meanings, warehouse.ACTIONS)
+
+
+def _on_a_board(fields: Iterable[tuple[str, str]]) -> Meaning:
+    names, meanings = zip(*fields, strict=True)
     return Meaning(names, meanings, ACTIONS)
 
 

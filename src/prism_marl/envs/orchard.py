@@ -13,14 +13,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
+from prism_marl.envs.board import ACTIONS, DOWN, RIGHT, agent_discs, check_limits, kind_fields, nearest_of_each_kind
 from prism_marl.errors import UserError
 from prism_marl.scene import NOBODY, Scene, Shape
 from prism_marl.types import EnvSpec, Observation, Step
 
-ACTIONS = ("stay", "north", "south", "west", "east")
-DOWN, RIGHT = np.array([0, -1, 1, 0, 0]), np.array([0, 0, 0, -1, 1])  # what each action adds to row and column
 LARGEST = 64  # rows and columns
 THERE, PICKED, SPOILED = range(3)
 
@@ -110,16 +109,7 @@ class Orchard:
 
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The name and meaning of every number of an observation."""
-        found: list[tuple[str, str]] = []
-        for kind in range(self.pickers):
-            for k in range(self.fruits):
-                which = f"fruit of kind {kind}, number {k} from the nearest"
-                found += [
-                    (f"kind{kind}.{k}.down", f"rows from the agent down to {which}; 0 if there is none"),
-                    (f"kind{kind}.{k}.right", f"columns from the agent to the right to {which}; 0 if there is none"),
-                    (f"kind{kind}.{k}.there", f"1: there is {which}"),
-                ]
-        return tuple(found)
+        return tuple(kind_fields(self.pickers, self.fruits, "fruit"))
 
     def scene(self, state: State) -> Scene:
         """Discs for agents, squares of their colour for their fruit, crosses for spoiled fruit; a ring: it picks."""
@@ -131,10 +121,7 @@ class Orchard:
             elif fruit == SPOILED:
                 shapes.append(Shape("cross", col + 0.5, row + 0.5, 0.4, NOBODY, "", "x"))
         cells = list(zip(s.row, s.col, strict=True))
-        for i, (row, col) in enumerate(cells):  # agents on one cell are drawn side by side
-            x = col + 0.2 + 0.3 * (2 * cells[:i].count((row, col)) + 1) / cells.count((row, col))
-            glyph = chr(ord("A") + i) if i < 26 else "@"
-            shapes.append(Shape("disc", x, row + 0.5, 0.84, i, str(i + 1), glyph, bool(s.picking[i])))
+        shapes += agent_discs(cells, [str(i + 1) for i in range(self.pickers)], s.picking, 0.84)
         picked, spoiled = (int(np.sum(np.asarray(state.fruit) == what)) for what in (PICKED, SPOILED))
         caption = f"step {s.clock}/{self.horizon}, {picked} of {len(s.fruit)} picked, {spoiled} spoiled"
         numbers = {"step": float(s.clock), "picked": float(picked), "spoiled": float(spoiled)}
@@ -142,22 +129,12 @@ class Orchard:
         return Scene(float(self.cols), float(self.rows), tuple(shapes), caption=caption, extra=numbers, legend=legend)
 
     def _observe(self, state: State) -> Observation:
-        local = self._seen(state)
+        place, fruit = (
+            jnp.stack(parts, axis=1) for parts in ((state.row, state.col), (state.fruit_row, state.fruit_col))
+        )
+        local = nearest_of_each_kind(place, fruit, state.fruit == THERE, self.pickers)
         avail = jnp.ones((self.pickers, len(ACTIONS)), bool)
         return Observation(local, local.reshape(-1), avail, jnp.arange(self.pickers))
-
-    def _seen(self, state: State) -> Float[Array, "a o"]:
-        """Down, right and 1 for each fruit; in a kind the nearest first, and zeros for fruit that is gone."""
-        shape = (self.pickers, self.pickers, self.fruits)
-        there = jnp.broadcast_to(state.fruit == THERE, (self.pickers, self.kind.size)).reshape(shape)
-        down = (state.fruit_row - state.row[:, None]).reshape(shape)
-        right = (state.fruit_col - state.col[:, None]).reshape(shape)
-        far = jnp.where(there, jnp.abs(down) + jnp.abs(right), self.rows + self.cols) * self.fruits
-        far += np.arange(self.fruits)  # of two equally far the first
-        place = jnp.sum(far[..., :, None] > far[..., None, :], axis=-1)  # how many of its kind are nearer
-        chosen = (place[..., None, :] == np.arange(self.fruits)[:, None]) & there[..., None, :]
-        parts = [jnp.sum(chosen * part[..., None, :], axis=-1) for part in (down, right, there)]
-        return jnp.stack(parts, axis=-1).reshape(self.pickers, -1).astype(jnp.float32)
 
 
 def make_orchard(variant: str) -> Orchard:
@@ -173,7 +150,5 @@ def make_orchard(variant: str) -> Orchard:
         ("pickers", pickers, 2, rows * cols // 2),
         ("fruits of each kind", fruits, 1, rows * cols // max(pickers, 1) - 1),
     )
-    for field, value, low, high in limits:
-        if (near := min(max(value, low), high)) != value:
-            raise UserError(f"task: 'orchard/{variant}' has {field} {value}, not {low} to {high}; try {near}")
+    check_limits(f"orchard/{variant}", limits)
     return Orchard(rows, cols, pickers, fruits, found.group(5) is not None)

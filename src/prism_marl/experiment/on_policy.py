@@ -4,7 +4,7 @@ Sources: [V] the implementations whose values others use: the authors' own ("on-
 ones for robots; [C] our choice where neither says anything.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prism_marl.learners import MAPPO
@@ -123,6 +123,9 @@ ROLES = OnPolicy(  # [C] a game of one step: learn fast
     },  # several phases
 )
 
+# [C] Two that crowd into one turn must go on trying others; with an entropy of 0.01 a team stays at half for long.
+PASS = replace(ROLES, learner=replace(ROLES.learner, entropy=0.1))
+
 ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short
     learner=MAPPO(
         length=16,
@@ -136,6 +139,20 @@ ORCHARD = OnPolicy(  # [C] everything is in view, and episodes are short
     ),
     width=64,
     run={"envs": 64, "steps": 300_000, "eval_every": 30_000, "eval_episodes": 64},
+)
+
+# [C] Targets are found by chance at first: with less entropy a team stops looking for them, and with a longer view it
+# does not see which step paid.
+BOARD = replace(
+    ORCHARD,
+    learner=replace(ORCHARD.learner, entropy=0.02, gamma=0.95),
+    run=ORCHARD.run | {"steps": 1_000_000, "eval_every": 100_000},
+)
+
+WAREHOUSE = replace(  # [C] an errand takes tens of steps, and what is around a corner has to be remembered or learned
+    BOARD,
+    learner=replace(BOARD.learner, length=50, gamma=0.98),
+    run={"envs": 64, "steps": 10_000_000, "eval_every": 500_000, "eval_episodes": 32},
 )
 
 REACH = OnPolicy(  # [C] ten steps: learn fast
@@ -155,7 +172,14 @@ FAMILIES: dict[str, OnPolicy] = {
     "mamujoco": ROBOTS,
     "roles": ROLES,
     "groups": ROLES,
+    "matrix": ROLES,
+    "pass": PASS,
     "orchard": ORCHARD,
+    "dispersion": BOARD,
+    "navigation": BOARD,
+    "simple_spread": BOARD,
+    "predator_prey": BOARD,
+    "warehouse": WAREHOUSE,
     "reach": REACH,
     "reach_jax": REACH,
 }

@@ -10,7 +10,7 @@ from typing import Any
 from prism_marl import sharing
 from prism_marl.envs import describe
 from prism_marl.errors import UserError, nearest
-from prism_marl.experiment import on_policy
+from prism_marl.experiment import boards, on_policy
 from prism_marl.experiment.experiment import Experiment, Net, Run
 from prism_marl.learners import LEARNERS, MATD3, QMix, Settings
 from prism_marl.learners import learner as find_learner
@@ -192,6 +192,9 @@ _FAMILIES = {
     "mamujoco": _MAMUJOCO,
     "roles": _ROLES,
     "groups": _ROLES,
+    "matrix": _ROLES,
+    "pass": _ROLES,
+    **boards.presets(_UNTUNED, _LBF_TUNED),
     "reach": _REACH,
     "reach_jax": _REACH,
 }

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -226,19 +226,27 @@ def foreign_module(task: str) -> str | None:
     return path if family == "pettingzoo" and not path.startswith("pettingzoo.") else None
 
 
+_Built = TypeVar("_Built", bound=PettingZoo)
+
+
 def make_pettingzoo(variant: str) -> PettingZoo:
     """Build ``pettingzoo/<module>[?name=value&...]``.
 
     ``horizon`` (the time limit in steps), ``state=joint`` and ``reward=sum`` (one reward for the team, and none for
     single agents) are read here, other names go to ``parallel_env``.
     """
-    name = f"pettingzoo/{variant}"
     path, _, query = variant.partition("?")
+    name = f"pettingzoo/{variant}"
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
         raise UserError(
             f"task: '{name}' must name a module with parallel_env, such as "
             "'pettingzoo/pettingzoo.butterfly.knights_archers_zombies_v11?max_cycles=200'"
         )
+    return build(PettingZoo, name, path, query)
+
+
+def build(cls: type[_Built], name: str, path: str, query: str) -> _Built:
+    """Build what ``cls`` makes of the ``parallel_env`` of a module, with the settings of a task name."""
     settings = read_settings(name, query)
     horizon = settings.pop("horizon", None)
     if horizon is not None and not (type(horizon) is int and 1 <= horizon <= LONGEST):
@@ -262,7 +270,7 @@ def make_pettingzoo(variant: str) -> PettingZoo:
             f"task: parallel_env of '{name}' refuses its settings ({reason}); change what follows '?'"
         ) from error
     kind: RewardKind = "agent" if reward == "agent" else "team"
-    return PettingZoo(name, env, horizon or settings.get("max_cycles"), joint=state == "joint", reward=kind)
+    return cls(name, env, horizon or settings.get("max_cycles"), joint=state == "joint", reward=kind)
 
 
 def _module(name: str, path: str) -> Any:
