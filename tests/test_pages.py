@@ -18,7 +18,7 @@ from prism_marl.sharing import METHODS
 
 DOCS = ROOT / "docs"
 SIZES = f"{SMALL} --seeds 1 --steps 96 --eval-every 48 --eval-episodes 4"
-FIELDS = {"learner.embed": 4, "learner.hypernet": 4, "learner.batch": 4, "learner.buffer": 64}
+FIELDS = {"learner.embed": 4, "learner.hypernet": 4, "learner.batch": 4, "learner.buffer": 64, "run.measures": 0}
 LONG = 'seeds=2, steps=STEPS, eval_every=STEPS // 12, out="runs/first"'
 SHORT = f'seeds=1, steps=96, eval_every=48, eval_episodes=4, envs=4, width=8, options={FIELDS}, out="runs/prism"'
 
@@ -65,7 +65,6 @@ def test_curves_are_read_as_the_page_on_pandas_says(reader, monkeypatch, capsys)
 
 @pytest.mark.filterwarnings("default")
 def test_tables_are_read_as_the_page_on_pandas_says(reader, monkeypatch, capsys):
-    pytest.importorskip("pandas", reason="pandas is the reader's to install")
     monkeypatch.chdir(reader[0])
     (reader[0] / "runs/own_gain").rename(reader[0] / "own_gain")  # its method is not known in this process
     follow(DOCS / "pandas.md")
