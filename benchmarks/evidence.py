@@ -30,6 +30,7 @@ from prism_marl.paper.performance import METHODS, ROBOTS
 from prism_marl.paper.registry import TARGETS
 from prism_marl.paper.scales import SCALES, resized
 from prism_marl.paper.target import reproduced
+from prism_marl.sharing import METHODS as METHODS_HERE
 
 ROWS = Path(__file__).parents[1] / "docs" / "rows" / "evidence"
 ALL = (*METHODS[:3], "fups_id_svd", *METHODS[3:])
@@ -52,6 +53,17 @@ ON_POLICY_TASKS: dict[str, dict[str, int]] = {  # most of the physics first: it 
     "mamujoco/halfcheetah-2x3": {"run.steps": 1_000_000, "run.eval_every": 50_000, "run.eval_episodes": 10},
     "lbf/10x10-3p-3f": {"run.steps": 4_000_000, "run.eval_every": 100_000},
 }  # fmt: skip
+
+
+WHICH: dict[str, tuple[str, dict[str, int]]] = {  # tasks of "which method when": who learns it, and for how long
+    "roles/4": ("qmix", {}),
+    "navigation/4-same": ("qmix", {}),
+    "navigation/4-half": ("qmix", {}),
+    "navigation/4-different": ("qmix", {}),
+    "dispersion/4": ("mappo", {}),
+    "lbf/8x8-2p-2f-coop": ("mappo", {"run.steps": 1_000_000, "run.eval_every": 100_000}),
+    "warehouse/1x3-1h-2ag-3req-t100": ("mappo", {"run.steps": 2_000_000, "run.eval_every": 200_000}),
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,7 @@ def sections() -> dict[str, list[Experiment]]:
         "4-ablations": list(of_targets("fig-regularisers", "fig-common-ratio", "fig-masking")),
         "5-longer": [with_steps(made(task, method), LATER_STEPS) for task in LONG_TASKS for method in LONG],
         "6-on-policy": [on_policy(task, method) for task in ON_POLICY_TASKS for method in ON_POLICY],
+        "7-which": [which(task, method) for task in WHICH for method in METHODS_HERE],
     }
 
 
@@ -100,8 +113,18 @@ def made(task: str, method: str) -> Experiment:
 
 def on_policy(task: str, method: str) -> Experiment:
     """MAPPO with five seeds."""
-    experiment = preset(task, method, learner="mappo")
-    for path, value in ({"run.seeds": 5} | ON_POLICY_TASKS[task]).items():
+    return changed(preset(task, method, learner="mappo"), ON_POLICY_TASKS[task])
+
+
+def which(task: str, method: str) -> Experiment:
+    """A task's preset with five seeds, for the comparison of all methods."""
+    learner, options = WHICH[task]
+    return changed(preset(task, method, learner=learner), options)
+
+
+def changed(experiment: Experiment, options: dict[str, int]) -> Experiment:
+    """With five seeds and other values."""
+    for path, value in ({"run.seeds": 5} | options).items():
         experiment = experiment.with_option(path, str(value))
     return experiment
 

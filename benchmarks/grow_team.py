@@ -217,11 +217,12 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
     *panels, right = figure.subplots(1, len(tasks) + 1)
     for place, (task, panel) in enumerate(zip(tasks, panels, strict=True)):
         panel.set_title(task, fontsize=8)
-        panel.set_xlabel("environment steps")
+        panel.set_xlabel("thousand environment steps")
         for method, start, own in groups(found, task):
             style = method_style(method)
             steps, values = mean_curve(own)
-            panel.plot(steps, values, color=style.light, linestyle=LINES[start], label=f"{style.label}, {SAID[start]}")
+            label = f"{style.label}, {SAID[start]}"
+            panel.plot(steps / 1000, values, color=style.light, linestyle=LINES[start], label=label)
             if start in FREEZE:
                 numbers = 1 + own[0]["private_per_agent"]  # a method without any has a place on the axis, too
                 fill = style.light if start == "private" else "none"

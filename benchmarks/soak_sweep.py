@@ -3,8 +3,9 @@
     python benchmarks/soak_sweep.py [--experiments 200] [--out runs/sweep.json]
 
 Every tenth experiment is one whose task ends it with an error, or whose process dies. Memory, descriptors and threads
-of the driver are sampled while it runs; afterwards the failures must be exactly those, a second call must try only
-them, and neither the folder for temporary files nor the cache of programs may have grown past its bound.
+of the driver are sampled while experiments run, and apart from that when it puts their returns together at the end,
+which needs more the more there are. Afterwards the failures must be exactly those, a second call must try only them,
+and neither the folder for temporary files nor the cache of programs may have grown past its bound.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 
 from prism_marl.storage.cache import Cache, cache_limit, folders_of
 
+CONCLUDING = 512  # MB that the summary may take: resamples of all seeds, which reports.stats bounds
 TASKS = '''
 """Experiments of which some fail."""
 import os
@@ -73,18 +75,24 @@ def about(pid: int) -> dict[str, float]:
     }
 
 
-def drive(command: list[str], log: Path) -> tuple[int, list[dict[str, float]]]:
-    """Run it; its exit code, and what it held every second."""
-    samples = []
+def drive(command: list[str], log: Path) -> tuple[int, list[dict[str, float]], float]:
+    """Run it; its exit code, what it held every half second while experiments ran, and its largest memory in MB."""
+    samples: list[dict[str, float]] = []
+    since: list[dict[str, float]] = []  # an experiment was last seen
+    most = 0.0
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            time.sleep(1.0)
+            time.sleep(0.5)
             try:
-                samples.append(about(process.pid))
+                since.append(about(process.pid))
+                busy = any(part.read_text().split() for part in Path(f"/proc/{process.pid}/task").glob("*/children"))
             except (OSError, KeyError):
                 break
-        return process.wait(), samples
+            most = max(most, since[-1]["mb"])
+            if busy:
+                samples, since = samples + since, []
+        return process.wait(), samples, round(most, 1)
 
 
 def growth(samples: list[dict[str, float]]) -> dict[str, list[float]]:
@@ -106,7 +114,7 @@ def main() -> int:
         os.environ |= {"PRISM_MARL_CACHE": f"{root}/cache", "TMPDIR": f"{root}/tmp"}
         (root / "many.py").write_text(TASKS.replace("NUMBER", str(options.experiments)))
         command = [sys.executable, "-m", "prism_marl.cli", "sweep", str(root / "many.py"), "--out", str(root / "runs")]
-        code, samples = drive(command, root / "log")
+        code, samples, most = drive(command, root / "log")
         said = (root / "log").read_text(errors="replace")
         bad = sum(number % 10 == 7 for number in range(options.experiments))
         done = len(list((root / "runs").rglob("done")))
@@ -117,6 +125,7 @@ def main() -> int:
             "failed": said.count("failed: fails/"),
             "finished": done,
             "driver": held,
+            "driver_mb_at_most": most,
             "temporary files": sum(1 for _ in (root / "tmp").rglob("*")),
             "cache_mb": round(sum(kept) / 1e6),
         }
@@ -126,9 +135,11 @@ def main() -> int:
             held[n][1] > held[n][0] + 4 for n in ("threads", "descriptors")
         ):
             faults.append("the driver grows")
+        if most > held["mb"][1] + CONCLUDING:
+            faults.append(f"the driver needs {most:.0f} MB at the end")
         if found["temporary files"] or found["cache_mb"] * 1e6 > 2 * cache_limit():
             faults.append("things are left behind")
-        code, _ = drive(command, root / "log")
+        code, _, _ = drive(command, root / "log")
         said = (root / "log").read_text(errors="replace")
         if code != 1 or f"{done} had been finished before" not in said:
             faults.append(f"a second call: {code}: {said[-800:]}")
