@@ -75,7 +75,7 @@ def make_spread(variant: str) -> Spread:
 register("spread", Family("spread/<agents>", ("spread/4",), "stand on different cells of a line", make_spread))
 
 
-def main(steps: int = 6_000) -> tuple[float, float]:
+def main(steps: int = 8_000) -> tuple[float, float]:
     """Train FuPS+ID on ``spread/4``; print the share of greedy episodes won before and after."""
     base = preset("spread/4", "fups_id")  # a family without a preset of its own starts from the paper's of lbf
     learner = replace(base.learner, lr=2e-3, epsilon_anneal=steps // 2, buffer=512)

@@ -343,7 +343,7 @@ def test_an_empty_mask_is_refused_while_playing():
 
 def experiment(task: str, *, steps: int = 40, **learner: Any) -> Experiment:
     small = {"batch": 4, "buffer": 8, "embed": 4, "hypernet": 4, "epsilon_anneal": 100}
-    schedule = Run(steps=steps, seeds=2, envs=2, eval_every=steps // 2, eval_episodes=3)
+    schedule = Run(steps=steps, seeds=2, envs=2, eval_every=steps // 2, eval_episodes=3, measures=0)
     return Experiment(task, method("fups_id")(), QMix(**(small | learner)), Net(width=4), schedule)
 
 

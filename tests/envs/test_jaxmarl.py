@@ -165,6 +165,6 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch):
 
 def test_it_trains(tmp_path):
     small = QMix(batch=2, buffer=4, embed=4, hypernet=4, epsilon_anneal=100, last_action=True)
-    schedule = Run(steps=20, seeds=1, envs=2, eval_every=20, eval_episodes=2)
+    schedule = Run(steps=20, seeds=1, envs=2, eval_every=20, eval_episodes=2, measures=0)
     folder = runner.run(Experiment("jaxmarl/toy", method("fups")(), small, Net(width=4), schedule), tmp_path / "run")
     assert (folder / "done").exists()

@@ -240,7 +240,7 @@ def test_rows_of_it_go_on_with_new_episodes_because_its_dice_cannot_be_replayed(
 
 def test_the_host_loop_trains_on_it(installed, tmp_path: Path):
     small = QMix(batch=2, buffer=4, embed=4, hypernet=4, epsilon_anneal=100, last_action=True, time_limit_ends=False)
-    schedule = Run(steps=12, seeds=1, envs=1, eval_every=12, eval_episodes=1)
+    schedule = Run(steps=12, seeds=1, envs=1, eval_every=12, eval_episodes=1, measures=0)
     prism: Any = method("prism")(masks="role")
     folder = runner.run(Experiment(TASK, prism, small, Net(width=4), schedule), tmp_path / "run")
     rows = (folder / "eval.jsonl").read_text().splitlines()

@@ -13,7 +13,7 @@ from prism_marl.runs.runner import make_trainer
 from prism_marl.training.trainer import Trainer
 
 # Other tests are compiled fast and run slowly (conftest.py); here a program runs long enough to be worth compiling.
-OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+OPTIMISED = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": False}
 STEPS = (400, 1_200)
 
 

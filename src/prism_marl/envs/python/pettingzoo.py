@@ -8,11 +8,8 @@ action vectors that are ignored. What an environment returns has to be what its 
 a sentence that names the agent and the step.
 """
 
-import importlib
 import re
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,9 +17,10 @@ import numpy as np
 from prism_marl.envs.base import require
 from prism_marl.envs.python.actions import read_actions
 from prism_marl.envs.python.base import observation, outcome
+from prism_marl.envs.python.modules import imported
 from prism_marl.envs.python.spaces import MisfitError, flags, flatten, real, shaped
 from prism_marl.envs.settings import read_settings, with_setting
-from prism_marl.errors import UserError, install_command
+from prism_marl.errors import UserError
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, RewardKind, Step
 
@@ -257,7 +255,7 @@ def build(cls: type[_Built], name: str, path: str, query: str) -> _Built:
     reward = settings.pop("reward", "agent")
     if reward not in ("agent", "sum"):
         raise UserError(f"task: reward of '{name}' must be 'agent' or 'sum', not '{reward}'")
-    make = getattr(_module(name, path), "parallel_env", None)
+    make = getattr(imported(name, path), "parallel_env", None)
     if not callable(make):
         raise UserError(
             f"task: module '{path}' has no parallel_env; add a function of that name that returns a ParallelEnv"
@@ -271,32 +269,6 @@ def build(cls: type[_Built], name: str, path: str, query: str) -> _Built:
         ) from error
     kind: RewardKind = "agent" if reward == "agent" else "team"
     return cls(name, env, horizon or settings.get("max_cycles"), joint=state == "joint", reward=kind)
-
-
-def _module(name: str, path: str) -> Any:
-    """Import a module; the current folder is searched last."""
-    require("pettingzoo", "pettingzoo")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        missing = str(error.name)
-        if path == missing or path.startswith(f"{missing}."):
-            raise UserError(
-                f"task: '{name}' names a module that does not exist ('{missing}'); "
-                "install it or run from the folder that holds it"
-            ) from None
-        raise UserError(
-            f"task: '{name}' needs the module '{missing}', which is not installed: "
-            f"{install_command(missing.split('.')[0])}"
-        ) from None
-    except Exception as error:  # modules of other people may raise anything
-        reason = str(error).partition("\n")[0]
-        raise UserError(
-            f"task: importing '{path}' ends in {type(error).__name__} ({reason}); make `python -c 'import {path}'` work"
-        ) from error
 
 
 def _horizon(name: str, env: Any, asked: int | None) -> int:
