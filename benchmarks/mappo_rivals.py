@@ -148,6 +148,7 @@ def main() -> int:
     parser.add_argument("--envs", type=int, default=128)
     parser.add_argument("--updates", type=int, default=8, help="rollouts in one turn")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--out", type=Path, help="write the steps per second of every turn as a JSON line")
     parser.add_argument("--side", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not (options.checkout / "baselines" / "MAPPO" / "mappo_rnn_smax.py").exists():
@@ -175,7 +176,12 @@ def main() -> int:
         process.stdin.close()
         process.wait()
         print(f"{side}: {', '.join(f'{rate:,.0f}' for rate in rates[side])} steps/s")
-    print(f"ratio of medians: {statistics.median(rates['ours']) / statistics.median(rates['theirs']):.2f}")
+    ratio = statistics.median(rates["ours"]) / statistics.median(rates["theirs"])
+    print(f"ratio of medians: {ratio:.2f}")
+    if options.out:
+        found = {"table": "mappo_rivals", "map": MAP, "envs": options.envs, "updates": options.updates} | SIZES
+        row = found | {name: [round(rate) for rate in own] for name, own in rates.items()} | {"ratio": round(ratio, 3)}
+        options.out.write_text(json.dumps(row) + "\n", encoding="utf-8")
     return 0
 
 
