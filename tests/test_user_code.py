@@ -154,7 +154,6 @@ def test_what_lives_here_leaves_no_record(tmp_path):
 
 
 def test_a_pettingzoo_file_is_a_module_too(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("pettingzoo")
     monkeypatch.chdir(tmp_path)
     task, module = "pettingzoo/pettingzoo_game?players=2", str(EXAMPLES / "pettingzoo_game.py")
     words = ["--sharing", "fups", *SMALL, "--run.patience", "0", "--out", "run"]

@@ -5,6 +5,7 @@ form pairs, and every pair plays one table of payoffs: the first chooses the row
 game all take turns at a gate, and who is alone in its turn passes.
 """
 
+import abc
 import math
 import re
 from dataclasses import dataclass
@@ -37,22 +38,24 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OneStep:
+class OneStep(abc.ABC):
     """What the games have in common: a constant to observe, and an end after one step."""
 
     agents: int
 
     @property
+    @abc.abstractmethod
     def name(self) -> str:
-        raise NotImplementedError
+        """The task's name."""
 
     @property
+    @abc.abstractmethod
     def choices(self) -> int:
-        raise NotImplementedError
+        """Actions of an agent."""
 
+    @abc.abstractmethod
     def paid(self, action: Int[Array, " a"]) -> Float[Array, ""]:
         """What the team earns."""
-        raise NotImplementedError
 
     @property
     def spec(self) -> EnvSpec:
