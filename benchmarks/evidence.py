@@ -119,7 +119,7 @@ def on_policy(task: str, method: str) -> Experiment:
 def which(task: str, method: str) -> Experiment:
     """A task's preset with five seeds, for the comparison of all methods."""
     learner, options = WHICH[task]
-    return changed(preset(task, method, learner=learner), options)
+    return changed(preset(task, method, learner=learner), options | {"run.measures": 0})  # returns are what is compared
 
 
 def changed(experiment: Experiment, options: dict[str, int]) -> Experiment:

@@ -44,7 +44,8 @@ def test_episodes_come_back_bit_by_bit(spec):
     @jax.jit
     def through(batch):
         ring = store.add(store.empty(), batch)
-        return ring.storage, store.restored(ring.storage), store.sample(ring, jax.random.key(0), 3)
+        drawn = store.sample(ring, jax.random.key(0), 3)
+        return ring.storage, store.restored(ring.storage), drawn._replace(obs=store.seen(drawn.obs))
 
     kept, held, drawn = through(batch)
     expected = batch._replace(truncated=None)
@@ -53,6 +54,7 @@ def test_episodes_come_back_bit_by_bit(spec):
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), held) == jax.tree.map(
         lambda leaf: ((4, *leaf.shape), leaf.dtype), store.read()
     )
+    assert jax.tree.map(lambda leaf: leaf.dtype, drawn) == jax.tree.map(lambda leaf: leaf.dtype, expected)
     assert {leaf.tobytes() for leaf in np.asarray(drawn.obs.local)} == {
         leaf.tobytes() for leaf in np.swapaxes(batch.obs.local, 0, 1)
     }

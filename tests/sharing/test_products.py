@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from prism_marl.networks.critic import shifted
 from prism_marl.sharing import METHODS, products, spectral
-from prism_marl.sharing.base import apply_per_identity
+from prism_marl.sharing.base import apply_per_identity, select_rows
 from prism_marl.sharing.products import aligned, in_batches, times
 from prism_marl.sharing.spectral import off_orthonormal
 
@@ -87,6 +87,12 @@ def test_every_method_means_the_same_on_an_accelerator(accelerator, name, output
     identity = jnp.asarray(np.random.default_rng(3).integers(0, 3, (40, 3)))
     expected = jnp.einsum("baoi,bai->bao", layer.dense()[identity], x) + layer.dense_bias()[identity]
     assert_allclose(layer(x, identity), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_are_chosen_as_a_product_reads_them(accelerator):
+    table, identity = normal(3, 5), jnp.asarray(np.random.default_rng(4).integers(0, 3, (7, 2)))
+    same(both(lambda table: select_rows(table, identity), table), both(lambda table: table[identity], table))
+    assert "dot_general" not in str(jax.make_jaxpr(lambda table: select_rows(table, identity))(table))
 
 
 def test_exchanged_actions_move_the_first_layer():

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from prism_marl.buffers.flags import Layout, bits_shape, from_bits, to_bits
+from prism_marl.buffers.flags import Layout, Parts, bits_shape, from_bits, to_bits
 from prism_marl.buffers.ring import Ring, empty_ring
 from prism_marl.learners.base import Trajectory, shape
 from prism_marl.sharing.base import Experience
@@ -80,20 +80,23 @@ class EpisodeStore:
             lambda leaf, of: leaf.astype(of.dtype), episodes._replace(obs=parts, action=action), self.stored()
         )
 
+    def seen(self, obs: Any) -> Observation:
+        """Observations as they were; those that are not as they are kept are left alone."""
+        if not isinstance(obs.local, Parts):
+            return obs
+        avail = from_bits(obs.avail, self.spec.actions)
+        found = Observation(self._local.unpack(obs.local), self._state.unpack(obs.state), avail, obs.role)
+        return jax.tree.map(lambda leaf, of: leaf.astype(of.dtype), found, self.read().obs)
+
     def restored(self, kept: Any) -> Trajectory:
         """Kept episodes as they were."""
-        obs, whole = kept.obs, self.read()
-        parts = Observation(
-            self._local.unpack(obs.local),
-            self._state.unpack(obs.state),
-            from_bits(obs.avail, self.spec.actions),
-            obs.role,
-        )
-        return jax.tree.map(lambda leaf, of: leaf.astype(of.dtype), kept._replace(obs=parts), whole)
+        return kept._replace(obs=self.seen(kept.obs), action=kept.action.astype(self.read().action.dtype))
 
     def sample(self, buffer: Ring[Trajectory], key: Key[Array, ""], number: int) -> Trajectory:
-        """Distinct episodes [b, t, ...], uniformly."""
-        return self.restored(buffer.sample(key, number))
+        """Distinct episodes [b, t, ...], uniformly. Their observations are as they are kept: most of them are padding,
+        so an update calls ``seen`` once it has left that out."""
+        kept = buffer.sample(key, number)
+        return kept._replace(action=kept.action.astype(self.read().action.dtype))
 
     def empty(self) -> Ring[Trajectory]:
         return empty_ring(self.stored(), self.capacity)

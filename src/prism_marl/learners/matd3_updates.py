@@ -16,11 +16,12 @@ from prism_marl.learners.inputs import InputBuilder
 from prism_marl.learners.regularisation import Balance, regularised
 from prism_marl.learners.sequential import Sequential, Steps, follow, polyak_rates
 from prism_marl.networks.build import build_agent
-from prism_marl.networks.critic import Critics, critics, shifted
+from prism_marl.networks.critic import Critics, critics
 from prism_marl.networks.inputs import Inputs
 from prism_marl.networks.mlp import MlpActor
 from prism_marl.sharing.base import Sharing
 from prism_marl.sharing.nops import NoPS
+from prism_marl.sharing.products import apart
 from prism_marl.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class MATD3Updates:
 
         gradient, (balance, metrics) = jax.grad(loss, has_aux=True)(trained)
         updates, optimiser = self._critic_adam().update(gradient, state.critic_optimiser)
-        members = eqx.combine(eqx.apply_updates(trained, updates), fixed)
+        members = eqx.combine(apart(eqx.apply_updates(trained, updates)), fixed)
         places = lambda s: (s.online.critics, s.critic_optimiser, s.critic_balance, s.updates)  # noqa: E731
         return eqx.tree_at(places, state, (members, optimiser, balance, state.updates + 1)), metrics
 
@@ -164,7 +165,7 @@ class MATD3Updates:
         s = self.settings
         action = self.actions(target.agent, batch.next_local, batch.next_state)
         noise = jnp.clip(s.target_noise * jax.random.normal(key, action.shape), -s.target_clip, s.target_clip)
-        action = jnp.clip(action + noise, -1, 1)
+        action = apart(jnp.clip(action + noise, -1, 1))  # fused with what follows, its noise is sampled many times over
         values = target.critics(self.views.critics(batch.next_state, action))
         return batch.reward + batch.discount * jnp.min(values, axis=0)
 
@@ -183,7 +184,7 @@ class MATD3Updates:
             agent, weight, stored, *prepared = now
             x = prepared[0] if prepared else inputs(agent)
             action = alone(x, jnp.zeros(x.shape[:-1], jnp.int32))[:, 0]
-            values = members.after_first(shifted(hidden, action - stored, weight))
+            values = members.changed(hidden, action - stored, weight)
             return -jnp.mean(values if s.actor_q == "mean" else values[0])
 
         start = Steps(state.online.agent, state.actor_optimiser, state.actor_balance)

@@ -23,6 +23,7 @@ SHARES = (1 / 4, 3 / 8, 5 / 8)  # rows of a block, where there is but one, as pa
 WORTHWHILE = (
     50  # half of the steps of a time limit from which one block in fewer rows saves more than it costs to compile
 )
+ALIGNED = 4  # slots of a row come in such numbers, because a GPU's products over all slots are else copied to be padded
 LANES = 2  # blocks side by side in one round of the loop, which run on different cores
 
 
@@ -94,7 +95,7 @@ def in_fewer_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, a
     steps, number = episodes.valid.shape
     if steps < 2 * WORTHWHILE:
         return part(None)
-    slots, capacity = jnp.sum(episodes.valid, axis=0) + 1, steps + 2
+    slots, capacity = jnp.sum(episodes.valid, axis=0) + 1, -(-(steps + 2) // ALIGNED) * ALIGNED
     row, offset = next_fit(slots, capacity)
     needed = jnp.max(row) + 1
     needed = needed if axis is None else jax.lax.pmax(needed, axis)

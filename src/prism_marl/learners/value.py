@@ -260,6 +260,7 @@ class ValueLearner(abc.ABC):
     def _costs(self, online: Networks, target: Networks, episodes: Trajectory, packing: Packing | None):
         """Sums over the steps of some rows: what the errors cost, the values, and how many there are."""
         rows = laid_out(episodes, packing)
+        rows = rows._replace(obs=self.episodes.seen(rows.obs))
         x, state = self.read(rows.obs, rows.last)
         outputs = online.agent.unroll_with(target.agent, x, rows.obs.role, rows.fresh)
         return costs(self, outputs, (online, target), episodes, rows, state)

@@ -5,7 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from prism_marl.networks import critic_fused
 from prism_marl.networks.mlp import Norm
+from prism_marl.networks.norm_kernel import Normed
 from prism_marl.sharing.base import RoleLinear, Sharing
 from prism_marl.sharing.products import in_batches
 
@@ -26,22 +28,53 @@ class Critics(eqx.Module):
     norms: tuple[Norm, Norm] | None  # after fc1 and fc2, before the relu
 
     def __call__(self, x: Float[Array, "b i"]) -> Float[Array, "c b"]:
-        return self.after_first(self.first(x))
+        blocks = self._blocks()
+        if blocks is None:
+            return self._after_first(self.first(x))
+        first, second = self._normed()
+        hidden = critic_fused.activated(blocks, self._product(x), first)
+        product = in_batches(hidden, self.fc2.dense())
+        return critic_fused.valued(blocks, product, second, self.fc3.dense()[:, 0]) + self.fc3.dense_bias()
 
     def first(self, x: Float[Array, "b i"]) -> Float[Array, "c b h"]:
-        """The output of fc1 for state and actions; it is linear, so ``shifted`` can replace an agent's action later."""
+        """The output of fc1 for state and actions; it is linear, so ``changed`` can replace an agent's action later."""
+        return self._product(x) + self.fc1.dense_bias()[:, None]
+
+    def changed(
+        self, hidden: Float[Array, "c b h"], change: Float[Array, "b u"], weight: Float[Array, "c h u"]
+    ) -> Float[Array, "c b"]:
+        """The values after some actions have changed, given the output of ``first`` and the weights of these actions.
+        Gradients reach the change; those of the critics themselves are not for use."""
+        blocks = self._blocks()
+        if blocks is None:
+            return self._after_first(shifted(hidden, change, weight))
+        first, second = self._normed()
+        constant = (hidden, weight, first, self.fc2.dense(), second, self.fc3.dense()[:, 0])
+        return critic_fused.changed(blocks, change, constant) + self.fc3.dense_bias()
+
+    def _product(self, x: Float[Array, "b i"]) -> Float[Array, "c b h"]:
         weight = self.fc1.dense()
         if x.shape[-1] > LONG * weight.shape[1]:
-            product = jnp.einsum("bi,chi->cbh", x, weight)
-        else:
-            product = in_batches(jnp.broadcast_to(x, (len(weight), *x.shape)), weight)
-        return product + self.fc1.dense_bias()[:, None]
+            return jnp.einsum("bi,chi->cbh", x, weight)
+        return in_batches(jnp.broadcast_to(x, (len(weight), *x.shape)), weight)
 
-    def after_first(self, hidden: Float[Array, "c b h"]) -> Float[Array, "c b"]:
-        """The values, given the output of ``first``."""
+    def _after_first(self, hidden: Float[Array, "c b h"]) -> Float[Array, "c b"]:
         first, second = self.norms or (None, None)
         x = _apply(self.fc2, _activated(hidden, first))
         return _apply(self.fc3, _activated(x, second))[..., 0]
+
+    def _blocks(self) -> critic_fused.Blocks | None:
+        """Kernels for the LayerNorms, where there are LayerNorms and kernels."""
+        return None if self.norms is None else critic_fused.blocks_for(self.norms[0].scale.shape[-1])
+
+    def _normed(self) -> list[Normed]:
+        """What stands behind the products of fc1 and fc2."""
+        assert self.norms is not None
+        biases = self.fc1.dense_bias(), self.fc2.dense_bias()
+        return [
+            Normed(bias, *(jnp.broadcast_to(part[:, 0], bias.shape) for part in (norm.scale, norm.shift)))
+            for bias, norm in zip(biases, self.norms, strict=True)
+        ]
 
 
 @jax.custom_vjp

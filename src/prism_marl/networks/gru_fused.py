@@ -5,7 +5,6 @@ device, the shapes, the kind of layer, and whether a small example comes out rig
 """
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prism_marl.networks import gru_kernel
+from prism_marl.networks import gru_kernel, kernels
 from prism_marl.networks.gru_kernel import Kernels, Recurrence
 from prism_marl.sharing.base import Identity, RoleGate, RoleLinear
 from prism_marl.sharing.fups import SharedLinear
@@ -29,22 +28,15 @@ class Net(NamedTuple):
 
 def kernels_for(net: Net, inputs: Any, identity: Identity, networks: int) -> Kernels | None:
     """Kernels for this recurrence of inputs [t, *b, a, g], or of their shape; None where the scan has to do it."""
-    if not _on_one_gpu():
+    if not kernels.on_one_gpu():
         return None
     alike = _alike(net)
     if not alike and identity is not None and identity.ndim > 1:
         return None  # matrices that differ from sample to sample
     groups = 1 if alike else inputs.shape[-2]
-    kernels = gru_kernel.built()
+    built = gru_kernel.built()
     fits = inputs.dtype == jnp.float32 and gru_kernel.fits(inputs, groups, networks)
-    return kernels if fits and _works(kernels, inputs.shape[-1] // 3) else None
-
-
-def _on_one_gpu() -> bool:
-    """Whether programs are for a GPU and for one alone: a kernel cannot be split over devices."""
-    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    platform = jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)
-    return platform in ("gpu", "cuda", "rocm") and jax.local_device_count() == 1
+    return built if fits and _works(built, inputs.shape[-1] // 3) else None
 
 
 def _alike(net: Net) -> bool:
@@ -53,17 +45,8 @@ def _alike(net: Net) -> bool:
 
 
 @functools.cache
-def _works(kernels: Kernels, width: int) -> bool:
-    """Whether this device compiles the kernels and computes with them what their definition says.
-
-    The example runs in a thread of its own: this is asked while a program is traced, which a thread does not inherit.
-    ``jax.ensure_compile_time_eval`` would not do, because kernels cannot be traced inside it.
-    """
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            return thread.submit(_example_is_right, kernels, width).result()
-        except Exception:  # Pallas and its Triton backend change; whatever it is, the scan goes on
-            return False
+def _works(how: Kernels, width: int) -> bool:
+    return kernels.is_right(_example_is_right, how, width)
 
 
 def _example_is_right(kernels: Kernels, width: int) -> bool:
@@ -80,13 +63,13 @@ def _example_is_right(kernels: Kernels, width: int) -> bool:
     cell = Recurrence(*(jnp.asarray(part, jnp.float32) for part in given))
 
     def both(inputs):
-        states, saved = gru_kernel.forward(inputs, cell, kernels, save=True)
+        states, saved = gru_kernel.forward([inputs], cell, kernels, save=True)
         assert saved is not None
         return states, gru_kernel.backward(jnp.ones_like(states[0]), cell, saved, kernels)
 
-    states, (to_inputs, _, to_start) = jax.jit(both)(jnp.asarray(inputs[None, :, :, None], jnp.float32))
+    states, (to_inputs, _, to_start) = jax.jit(both)(jnp.asarray(inputs[:, :, None], jnp.float32))
     slope = np.sum(np.asarray(to_inputs)[:, :, 0] * towards[0]) + np.sum(np.asarray(to_start)[:, 0] * towards[1])
-    right = np.allclose(np.asarray(states)[0, :, :, 0], expected, atol=tolerance)
+    right = np.allclose(np.asarray(states[0])[:, :, 0], expected, atol=tolerance)
     return bool(right and abs(slope - (above.sum() - below.sum()) / (2 * size)) < tolerance)
 
 
@@ -144,8 +127,8 @@ def _backward(kernels, kept, gradients):
 _unroll.defvjp(_forward, _backward)
 
 
-def _laid_out(nets, start: Float[Array, "*b a h"], identity: Identity, fresh) -> tuple[Array, Recurrence]:
-    """Inputs of all networks, and the rest, as the kernels read them."""
+def _laid_out(nets, start: Float[Array, "*b a h"], identity: Identity, fresh) -> tuple[list[Array], Recurrence]:
+    """Inputs of each network, and the rest, as the kernels read them."""
     steps, agents, width = nets[0][1].shape[0], start.shape[-2], start.shape[-1]
     groups = 1 if all(_alike(net) for net, _ in nets) else agents
     rows = start.size // (groups * width)
@@ -155,7 +138,7 @@ def _laid_out(nets, start: Float[Array, "*b a h"], identity: Identity, fresh) ->
     if fresh is not None:
         keep = jnp.broadcast_to(~fresh[..., None], (*fresh.shape, agents)).astype(jnp.float32)
         keep = keep.reshape(steps, rows, groups)
-    inputs = jnp.stack([given.reshape(steps, rows, groups, 3 * width) for _, given in nets])
+    inputs = [given.reshape(steps, rows, groups, 3 * width) for _, given in nets]
     return inputs, Recurrence(weight, bias, mask, start.reshape(rows, groups, width), keep)
 
 
@@ -169,6 +152,6 @@ def _dense(net: Net, identity: Identity, groups: int, width: int) -> tuple[Array
     return weight, bias.reshape(groups, 3, width), mask
 
 
-def _as_before(states: Float[Array, "p t n g h"], start: Float[Array, "*b a h"]):
-    found = states.reshape(*states.shape[:2], *start.shape)
+def _as_before(states: list[Float[Array, "t n g h"]], start: Float[Array, "*b a h"]):
+    found = [own.reshape(len(own), *start.shape) for own in states]
     return found[0], found[1] if len(found) > 1 else None

@@ -9,6 +9,7 @@ Shapes: p networks, t steps, n rows, g groups of rows with a weight matrix each,
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -66,23 +67,23 @@ def fits(inputs: Any, groups: int, networks: int) -> bool:
 
 
 def forward(
-    inputs: Float[Array, "p t n g three_h"], cell: Recurrence, kernels: Kernels, *, save: bool
-) -> tuple[Float[Array, "p t n g h"], Saved | None]:
-    """States after every step, and what ``backward`` reads."""
-    networks, steps, rows, groups, gates = inputs.shape
-    states = jax.ShapeDtypeStruct((networks, steps, rows, groups, gates // 3), inputs.dtype)
-    one = jax.ShapeDtypeStruct(states.shape[1:], inputs.dtype)
-    outputs = [states, *[one for _ in Saved._fields]] if save else [states]
+    inputs: Sequence[Float[Array, "t n g three_h"]], cell: Recurrence, kernels: Kernels, *, save: bool
+) -> tuple[list[Float[Array, "t n g h"]], Saved | None]:
+    """States of each network after every step, and what ``backward`` reads. Each network has arrays of its own: putting
+    them together, and taking them apart, would copy the largest arrays of an update."""
+    networks, (steps, rows, groups, gates) = len(inputs), inputs[0].shape
+    states = jax.ShapeDtypeStruct((steps, rows, groups, gates // 3), inputs[0].dtype)
+    outputs = [states] * (networks + len(Saved._fields) * save)
     call = pl.pallas_call(
-        functools.partial(_forward, kernels, save),
+        functools.partial(_forward, kernels, save, networks),
         out_shape=outputs,
         grid=(pl.cdiv(rows, kernels.rows), groups, networks),
         compiler_params=plgpu.CompilerParams(num_warps=kernels.warps, num_stages=1),
         interpret=kernels.interpret,
         name="gru_forward",
     )
-    found, *saved = call(inputs, *cell)
-    return found, Saved(*saved) if save else None
+    found = call(*inputs, *cell)
+    return list(found[:networks]), Saved(*found[networks:]) if save else None
 
 
 def backward(
@@ -112,10 +113,10 @@ class _Rows:
         inside = first + jnp.arange(height) < number
         self.column, self.block = inside, jnp.broadcast_to(inside[:, None], (height, width))
 
-    def load(self, ref, *leading, part: int = 0) -> Float[Array, "r h"]:
-        """One of the parts of width h of [*leading, n, g, parts h]."""
+    def load(self, ref, *leading, part: int = 0, when: Any = True) -> Float[Array, "r h"]:
+        """One of the parts of width h of [*leading, n, g, parts h]; zeros where it is not asked for."""
         place = (*leading, self.index, self.group, pl.ds(part * self.width, self.width))
-        return plgpu.load(ref.at[place], mask=self.block, other=0.0)
+        return plgpu.load(ref.at[place], mask=self.block & when, other=0.0)
 
     def store(self, ref, value, *leading, part: int = 0, when: Any = True) -> None:
         place = (*leading, self.index, self.group, pl.ds(part * self.width, self.width))
@@ -127,8 +128,10 @@ class _Rows:
         return jnp.where(jnp.broadcast_to(column[:, None], value.shape) > 0, value, 0.0)
 
 
-def _forward(kernels: Kernels, save: bool, inputs, weight, bias, mask, start, keep, states, *saved) -> None:
+def _forward(kernels: Kernels, save: bool, networks: int, *refs) -> None:
     """Some rows of one group and one network, all steps."""
+    inputs, (weight, bias, mask, start, keep, *outputs) = refs[:networks], refs[networks:]
+    states, saved = outputs[:networks], outputs[networks:]
     network, group = pl.program_id(2), pl.program_id(1)
     steps, rows, width = keep.shape[0], keep.shape[1], mask.shape[-1]
     own = _Rows(rows, kernels.rows, width)
@@ -137,7 +140,10 @@ def _forward(kernels: Kernels, save: bool, inputs, weight, bias, mask, start, ke
     nodes = mask[network, group][None, :]
 
     def read(step):
-        return [own.load(inputs, network, step, part=gate) for gate in range(3)]
+        return [
+            sum(own.load(ref, step, part=gate, when=network == which) for which, ref in enumerate(inputs))
+            for gate in range(3)
+        ]
 
     def advance(step, carried):
         h, (to_reset, to_update, to_new) = carried
@@ -153,7 +159,8 @@ def _forward(kernels: Kernels, save: bool, inputs, weight, bias, mask, start, ke
             for ref, value in zip(saved, Saved(h, reset, update, new, h_new), strict=True):
                 own.store(ref, value, step, when=network == 0)
         h = ((1 - update) * new + update * h) * nodes
-        own.store(states, h, network, step)
+        for which, ref in enumerate(states):
+            own.store(ref, h, step, when=network == which)
         return h, ahead
 
     jax.lax.fori_loop(0, steps, advance, (own.load(start), read(jnp.int32(0))))

@@ -1,8 +1,12 @@
 """Products of inputs with matrices, in the form that is fastest on the device."""
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+Tensors = TypeVar("Tensors")
 
 STEP = 8  # numbers, which are 32 bytes: a GPU's matrix units read so many at once
 FEW = 4  # outputs: up to this, sums are faster than a GPU's matrix units, which compute at least 32 outputs
@@ -19,13 +23,17 @@ def times(x: Float[Array, "*b i"], weight: Float[Array, "o i"]) -> Float[Array, 
 def in_batches(x: Float[Array, "c b i"], weight: Float[Array, "c o i"]) -> Float[Array, "c b o"]:
     """One product for each index of the first axis.
 
-    The barrier keeps XLA for GPUs from fusing a bias into the product, for which it would write the bias of every row
-    to memory.
+    It is kept apart from what stands around it: XLA for GPUs would fuse a bias into the product and write the bias of
+    every row to memory to do so, and it would join products of the same weights, which copies their rows twice.
     """
     if few_outputs(weight):
         return summed(x, weight[:, None])
-    product = jnp.einsum("cbi,coi->cbo", *aligned(x, weight))
-    return product if jax.default_backend() == "cpu" else jax.lax.optimization_barrier(product)
+    return apart(jnp.einsum("cbi,coi->cbo", *apart(aligned(x, weight))))
+
+
+def apart(arrays: Tensors) -> Tensors:
+    """The same arrays; a compiler for GPUs computes them once and fuses nothing across this place."""
+    return arrays if jax.default_backend() == "cpu" else jax.lax.optimization_barrier(arrays)
 
 
 def few_outputs(weight: Float[Array, "*m o i"]) -> bool:

@@ -46,7 +46,7 @@ class SpectrumLinear(RoleLinear):
 
     def __call__(self, x: Float[Array, "*b a i"], identity: Identity = None) -> Float[Array, "*b a o"]:
         check_identity(self, x, identity)
-        return ((x @ self.V) * select_rows(self.spectra, identity)) @ self.U.T + self.bias
+        return times(times(x, self.V.T) * select_rows(self.spectra, identity), self.U) + self.bias
 
 
 class FactoredLinear(RoleLinear):

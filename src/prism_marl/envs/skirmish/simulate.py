@@ -43,7 +43,8 @@ def advance(race: Race, traits: Traits, state: State, orders: Orders | None, key
         return _loop(race, traits, orders, carry, jitter), None
 
     start = (state, jnp.zeros(state.health.shape, bool))
-    (state, walking), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32))
+    at_once = 1 if jax.default_backend() == "cpu" else SUBSTEPS  # an accelerator takes longer to turn than to compute
+    (state, walking), _ = jax.lax.scan(loop, start, jnp.arange(SUBSTEPS, dtype=jnp.uint32), unroll=at_once)
     x, y = settle(state.x, state.y, state.health > 0, walking, traits)
     return state._replace(x=x, y=y)
 
