@@ -1,4 +1,4 @@
-"""The critics' LayerNorms by fused kernels (networks/norm_kernel.py): when they can be used, and what is differentiated.
+"""The critics' LayerNorms by fused kernels (networks/norm_kernel.py): when they are used, and what is differentiated.
 
 Values are computed as without kernels, and gradients are the same up to rounding.
 """
@@ -15,6 +15,8 @@ from prism_marl.networks import kernels, norm_kernel
 from prism_marl.networks.norm_kernel import Blocks, Normed
 from prism_marl.sharing.products import in_batches
 
+differentiated_by_kernels: Any = functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+
 
 def blocks_for(width: int) -> Blocks | None:
     """Kernels for this many hidden units; None where plain JAX has to do it."""
@@ -24,7 +26,7 @@ def blocks_for(width: int) -> Blocks | None:
     return blocks if _works(blocks, width) else None
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiated_by_kernels
 def activated(blocks: Blocks, product: Float[Array, "c b h"], normed: Normed) -> Float[Array, "c b h"]:
     """relu(LayerNorm(product + bias))."""
     x = product + normed.bias[:, None]
@@ -39,13 +41,14 @@ def _activated_forward(blocks, product, normed):
 
 
 def _activated_backward(blocks, kept, gradient):
-    return norm_kernel.hidden_gradient(blocks, *kept, gradient)
+    product, normed = kept
+    return norm_kernel.hidden_gradient(blocks, product, normed, gradient)
 
 
 activated.defvjp(_activated_forward, _activated_backward)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiated_by_kernels
 def valued(
     blocks: Blocks, product: Float[Array, "c b h"], normed: Normed, weight: Float[Array, "c h"]
 ) -> Float[Array, "c b"]:
@@ -58,13 +61,14 @@ def _valued_forward(blocks, product, normed, weight):
 
 
 def _valued_backward(blocks, kept, gradient):
-    return norm_kernel.value_gradient(blocks, *kept, gradient)
+    product, normed, weight = kept
+    return norm_kernel.value_gradient(blocks, product, normed, weight, gradient)
 
 
 valued.defvjp(_valued_forward, _valued_backward)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiated_by_kernels
 def changed(blocks: Blocks, change: Float[Array, "b u"], constant: Any) -> Float[Array, "c b"]:
     """Values after an agent's action has changed, differentiated by that change alone.
 

@@ -1,8 +1,8 @@
 """LayerNorm and relu, backward, in one pass over the rows: kernels for GPUs, in Pallas for its Triton backend.
 
 Differentiated as plain JAX, a LayerNorm behind a bias becomes some ten kernels, most of which read all rows once more:
-means along the rows, then sums over the rows for the bias, the scale and the shift. Here a program reads some rows once,
-returns their gradient, and adds up its part of those sums.
+means along the rows, then sums over the rows for the bias, the scale and the shift. Here a program reads some rows
+once, returns their gradient, and adds up its part of those sums.
 
 Shapes: c critics, b rows, h hidden units (a power of two), u numbers of an agent's action.
 """
@@ -144,7 +144,7 @@ class _Norm:
         return to_input, before_relu
 
 
-def _mean(x: Float[Array, "r h"]) -> Float[Array, "r #h"]:
+def _mean(x: Float[Array, "r h"]) -> Float[Array, "r 1"]:
     return jnp.sum(x, axis=1, keepdims=True) * (1 / x.shape[1])
 
 
@@ -158,8 +158,10 @@ def _over_rows(blocks: Blocks, shape: tuple[int, ...], sums: Any, work) -> None:
         return tuple(old + jnp.sum(new, axis=0) for old, new in zip(held, found, strict=True))
 
     nothing = tuple(jnp.zeros(shape[-1]) for _ in range(0 if sums is None else sums.shape[0]))
-    for index, value in enumerate(jax.lax.fori_loop(0, blocks.times, turn, nothing)):
-        sums[index, critic, program, :] = value
+    found = jax.lax.fori_loop(0, blocks.times, turn, nothing)
+    if sums is not None:
+        for index, value in enumerate(found):
+            sums[index, critic, program, :] = value
 
 
 def _hidden_gradient(blocks: Blocks, product, bias, scale, shift, gradient, to_product, sums) -> None:
