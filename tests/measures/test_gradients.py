@@ -20,7 +20,7 @@ from prism_marl.learners.seeds import without_axis
 from prism_marl.measures import private_share
 from prism_marl.policies import Policy
 from prism_marl.sharing import METHODS
-from prism_marl.training.build import make_learner
+from prism_marl.training.build import make_learner, make_trainer
 from tiny import small, small_steps, trainer_of
 
 BOTH = jnp.arange(2)
@@ -182,6 +182,17 @@ def test_what_follows_an_episodes_end_has_no_part_in_a_policys_gradient():
     assert any(jnp.any(leaf != 0) for leaf in jax.tree.leaves(one))
     for before, after in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(before, after, atol=1e-7)
+
+
+@pytest.mark.parametrize(("learner", "own"), [("qmix", False), ("vdn", False), ("iql", True), ("mappo", True)])
+def test_a_learner_of_the_teams_reward_is_measured_where_agents_have_rewards_of_their_own(learner, own):
+    """With standardised rewards, for which such a learner has one scale."""
+    made = preset("lbf/4x4-2p-1f-own", "fups", "default", learner)
+    assert getattr(made.learner, "standardise_rewards", True)
+    trainer = make_trainer(made.with_option("run.seeds", "1"))
+    found = jax.eval_shape(lambda: trainer.measure(trainer.init(), jnp.int32(0), 4))
+    assert (found["episodes"]["agent_reward"] is not None) == own
+    assert found["cosines"]["fc1"].shape == (1, 2, 2)
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -261,6 +261,8 @@ class Trainer:
         states, policy = state.seeds.state, self._playing_policy(state)
         number = visits(self.learner.spec) if episodes is None else episodes
         seen = self.collector.visit(self.learner, policy, evaluation, state.seeds.steps, number)
+        if self.learner.template().agent_reward is None:  # agents learn from the team's, whatever the task has
+            seen = seen._replace(agent_reward=None)
         return {"episodes": as_dict(seen), "cosines": self._cosines(states, seen)}
 
     @functools.cached_property
