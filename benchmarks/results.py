@@ -1,4 +1,4 @@
-"""Write the tables of all kept runs into docs/results.md: their numbers, and what their masks follow.
+"""Write the tables of all kept runs into docs/results.md and its appendix: their numbers, and what their masks follow.
 
 python benchmarks/results.py
 """
@@ -17,6 +17,7 @@ from prism_marl.sharing import METHODS
 
 Kept = dict[str, list[Run]]
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "results.md", DOCS / "results-appendix.md")
 BEGIN, END = "<!-- {} written by benchmarks/results.py -->", "<!-- end -->"
 
 
@@ -89,12 +90,14 @@ def blocks() -> dict[str, str]:
 
 
 def main() -> None:
-    page = DOCS / "results.md"
-    text = page.read_text(encoding="utf-8")
-    for name, block in blocks().items():
-        before, _, rest = text.partition(BEGIN.format(name))
-        text = before + block + rest.partition(END)[2]
-    page.write_text(text, encoding="utf-8")
+    """Every table stands on the page that has its marks."""
+    made = blocks()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, block in made.items():
+            before, mark, rest = text.partition(BEGIN.format(name))
+            text = before + block + rest.partition(END)[2] if mark else text
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
