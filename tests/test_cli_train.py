@@ -126,11 +126,16 @@ def test_options_lists_every_field_with_its_meaning(prism_marl, method):
     code, out, _ = prism_marl("train", LBF, "--sharing", method, "--options", "--width", "13")
     assert code == 0
     lines = out.splitlines()
-    rows = [row for row in config.options(preset(LBF, method).with_option("network.width", "13")) if "." in row[0]]
+    experiment = preset(LBF, method).with_option("network.width", "13")
+    rows = [row for row in config.options(experiment) if "." in row[0]]
     assert len(lines) == len(rows)
     for line, (path, value, about) in zip(lines, rows, strict=True):
         name, shown, *meaning = line.split(maxsplit=2)
-        assert (name, shown) == (f"--{path}", str(value)) and meaning == [about] and len(about) > 5
+        assert (name, shown) == (f"--{path}", str(value)) and len(about) > 5
+        possible = config.choices(experiment, path)
+        assert meaning == [f"{about} [{', '.join(possible)}]" if possible else about]
+        assert not possible or str(value) in possible
+    assert "[learner, exact, first]" in out
 
 
 def test_a_user_without_a_home_keeps_no_programs(monkeypatch):

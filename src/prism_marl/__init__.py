@@ -1,6 +1,6 @@
-"""Parameter sharing in multi-agent reinforcement learning: every agent decides how much of the network it shares.
+"""Parameter sharing in multi-agent reinforcement learning, in JAX: 21 sharing methods, six learners, many tasks.
 
-Train a team, look at its curve, measure it again:
+Train a team, read its learning curve, evaluate it again, and write a report:
 
     import prism_marl as pm
 
@@ -9,21 +9,21 @@ Train a team, look at its curve, measure it again:
     pm.evaluate("runs/first", episodes=200)
     pm.report(["runs/first"], out="runs/page")
 
-Take the trained team elsewhere; ``load_policy`` needs numpy and no JAX:
+Use the trained policy elsewhere; ``load_policy`` needs numpy and no JAX:
 
     policy = pm.load_policy("runs/first", seed=0)
     memory = policy.reset(batch=32)
     action, memory = policy.act(obs, memory, avail=mask)
     pm.export("runs/first", "policy.onnx")
 
-Three things can be chosen freely: how agents share parameters (``pm.sharing``), what learns (``pm.learners``) and what
-is played (``pm.envs``). ``prism-marl list`` shows all of them, and ``prism-marl`` does the same from a shell.
+You choose three things: how agents share parameters (``pm.sharing``), the learning algorithm (``pm.learners``) and the
+task (``pm.envs``). ``prism-marl list`` lists all of them. The command ``prism-marl`` does the same as these functions.
 
-Sharing layers also work in other JAX code:
+You can also use the sharing layers in your own JAX code:
 
     layer = pm.sharing.Prism(common=0.5).linear(8, 32, identities=4, key=key, kind="hidden", depth=0)
 
-Everything is imported when it is first used, so that ``import prism_marl`` takes no time.
+Submodules are imported when they are first used, so ``import prism_marl`` is fast.
 """
 
 import importlib

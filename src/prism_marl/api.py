@@ -1,7 +1,6 @@
 """The Python API: train, evaluate, read and report runs. The command line calls the same functions.
 
-Folders can be given as ``str`` or ``Path``. What cannot work raises ``UserError`` with one sentence that says what to
-change.
+Folders are ``str`` or ``Path``. Wrong input raises ``UserError`` with one sentence that says what to change.
 """
 
 import contextlib
@@ -45,19 +44,19 @@ def make_experiment(
     options: Mapping[str, Any] | None = None,
     **short: Any,
 ) -> Experiment:
-    """What to train: the preset of a task and a method, with changes.
+    """Describe an experiment: the preset of a task and a sharing method, with your changes.
 
     Args:
         task: for example ``"lbf/10x10-3p-3f"``; ``prism-marl list`` shows all families.
         sharing: how agents share parameters, for example ``"prism"`` or ``"nops"``.
-        learner: what learns, for example ``"qmix"``; by default the learner of the task's benchmark.
-        preset: which preset to begin with.
-        options: fields by their dotted names, such as ``{"learner.lr": 1e-3, "sharing.common": 0.25}``.
-        short: fields that every run needs, by their last name: ``steps``, ``seeds``, ``seed``, ``envs``,
+        learner: for example ``"qmix"``, the default for discrete actions; for continuous ones it is ``"matd3"``.
+        preset: the settings to start from; ``prism-marl list`` shows all presets.
+        options: settings by their dotted names, such as ``{"learner.lr": 1e-3, "sharing.common": 0.25}``.
+        short: frequent settings by their last name: ``steps``, ``seeds``, ``seed``, ``envs``,
             ``eval_every``, ``eval_episodes``, ``save_every`` and ``width``.
 
     Returns:
-        A frozen description, equal for equal experiments. ``train`` takes it in place of a task.
+        A frozen dataclass; equal settings give equal objects. You can pass it to ``train`` in place of a task.
     """
     made = preset_of(task, sharing, preset, learner)
     named = {f"network.{name}" if name == "width" else f"run.{name}": value for name, value in short.items()}
@@ -85,17 +84,17 @@ def train(
 
     Args:
         task: a task name, with the settings of ``make_experiment`` as further arguments, or an ``Experiment``.
-        out: the run folder; by default ``runs/TASK/METHOD-HASH``. It belongs to one experiment for good.
-        begin_from: a run whose agents' networks are the start, with the same method; new agents get fresh numbers.
-        freeze: ``"shared"``: only what belongs to single agents learns.
-        progress: a progress bar on standard error, nothing, or a monitor of your own.
-        trackers: ``"tensorboard"``, ``"wandb"``; they get a copy of all rows.
-        deterministic: the same bits every time on a GPU too, at some cost in speed.
-        tf32: let a GPU round the inputs of products to TF32, which is faster.
-        strict: refuse to go on with a run under other versions, flags or devices than those it was begun with.
+        out: the run folder; by default ``runs/TASK/METHOD-HASH``. A folder belongs to one experiment.
+        begin_from: a run whose agents' networks to start from; private parameters of additional agents are new.
+        freeze: with ``begin_from``: ``"shared"`` trains private parameters only.
+        progress: ``True`` for a progress bar on standard error, ``False`` for none, or your own ``Monitor``.
+        trackers: ``"tensorboard"``, ``"wandb"``: these get a copy of all metrics.
+        deterministic: bit-identical results on a GPU, too; a little slower.
+        tf32: faster matrix products on a GPU, with TF32 precision.
+        strict: refuse to continue a run with other package versions, flags or devices.
 
     Returns:
-        The run, whose curves can be read at once.
+        The run; ``curve`` reads its learning curves.
     """
     if isinstance(task, Experiment):
         if settings:
@@ -130,19 +129,19 @@ def extend(
     tf32: bool = False,
     strict: bool = False,
 ) -> "Run":
-    """Continue a finished run to a larger budget; nothing but the budget changes, and ``config.json`` records it.
+    """Train a finished run further, to a larger number of steps. Its other settings stay.
 
     Args:
         run: a finished run folder.
-        steps: environment steps in total, more than the run has.
+        steps: new total of environment steps of each seed, more than the run has.
         progress: as for ``train``.
         trackers: as for ``train``.
         deterministic: as for ``train``.
-        tf32: as the run was begun.
+        tf32: the value with which the run was started.
         strict: as for ``train``.
 
     Returns:
-        The run. The same call continues it where it was interrupted.
+        The run. If it was interrupted, the same call continues it.
     """
     folder = run.folder if isinstance(run, Run) else Path(run)
     how = {"deterministic": deterministic, "tf32": tf32, "strict": strict}
@@ -182,10 +181,10 @@ def _train(
 
 
 def evaluate(run: "Folder | Run", *, episodes: int = 100) -> dict[str, np.ndarray]:
-    """Greedy episodes with the newest checkpoint of a run, on episodes that training never played.
+    """Evaluate the newest checkpoint of a run in new greedy episodes, whose random keys training never uses.
 
     Returns:
-        ``return``, ``length`` and the task's own metrics, each one number per seed.
+        ``return``, ``length`` and the task's own metrics, each with one mean per seed.
     """
     folder = run.folder if isinstance(run, Run) else Path(run)
     with jax_settings(), full_memory_explained():
@@ -209,14 +208,14 @@ def export(
     agent: int | None = None,
     factored: bool = False,
 ) -> Exported:
-    """Write a trained policy for use elsewhere, with a description beside it (``PATH.json``).
+    """Write a trained policy to a file for use elsewhere, and its description to ``PATH.json``.
 
     Args:
         run: a run folder; the policy is that of its newest checkpoint.
         path: a file that ends in ``.onnx``, ``.safetensors`` or ``.npz``.
         seed: which of the run's seeds; by default the first.
         agent: only this agent; by default the whole team.
-        factored: store the singular vectors that agents share once, layer by layer where that is smaller.
+        factored: store shared singular vectors once, in layers in which this is smaller.
 
     Returns:
         What was written: paths, sizes and the measured time of one call.
@@ -227,14 +226,14 @@ def export(
 
 
 def report(runs: Sequence["Folder | Run"], *, out: Folder, title: str | None = None) -> Path:
-    """Write the page of some runs, or of all runs below some folders.
+    """Write an HTML page that compares runs.
 
     Args:
-        runs: run folders, or folders that hold them.
+        runs: run folders, or folders that contain run folders.
         out: a folder for the page and its figures, or ``NAME.html`` for the page alone.
 
     Returns:
-        The page.
+        The path of the page.
     """
     from prism_marl.reports.load import find_runs
     from prism_marl.reports.page import write_page, write_report  # matplotlib only where something is drawn
@@ -249,13 +248,13 @@ def report(runs: Sequence["Folder | Run"], *, out: Folder, title: str | None = N
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder: what was trained, and the rows that it wrote."""
+    """A run folder: the experiment and its metrics."""
 
     folder: Path
 
     @cached_property
     def experiment(self) -> Experiment:
-        """What was trained."""
+        """All settings of the run."""
         return load_experiment(self.folder)
 
     @property
@@ -264,10 +263,10 @@ class Run:
         return (self.folder / "done").exists()
 
     def curve(self, metric: str = "return", kind: Kind = "eval") -> "Curves":
-        """One metric of all seeds on one grid of steps: ``steps`` [points], ``values`` [seeds, points], ``seeds``.
+        """The curve of one metric: ``steps`` [points], ``values`` [seeds, points], ``seeds``.
 
         Seeds that reach their evaluations at different steps are interpolated linearly, and the grid is cut to the
-        range that every seed covers. ``kind`` is ``"eval"`` for evaluations, ``"train"`` for metrics of learning.
+        range that every seed covers. ``kind`` is ``"eval"`` for evaluations, ``"train"`` for training metrics.
         """
         from prism_marl.reports.load import metric_names, on_common_grid
 
@@ -279,7 +278,7 @@ class Run:
         return found
 
     def dataframe(self, kind: Kind = "eval") -> "pandas.DataFrame":
-        """All rows as a table of pandas, which has to be installed."""
+        """All metrics as a pandas ``DataFrame``; needs pandas."""
         try:
             import pandas  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError:

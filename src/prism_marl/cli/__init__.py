@@ -12,18 +12,18 @@ from prism_marl.training.compiling import exit_if_compiling
 COMMANDS = {
     "train": "train a team, or continue a run that was interrupted",
     "sweep": "train a grid of experiments, on this machine or on a Ray cluster",
-    "eval": "play greedy episodes with a trained team; watch them as text, GIF or MP4",
-    "diversity": "measure how far the agents of a trained team differ, in behaviour, matrices and gradients",
+    "eval": "evaluate a trained team in greedy episodes; show one as text, GIF or MP4",
+    "diversity": "measure how far the agents of a trained team differ in behaviour, weights and gradients",
     "play": "watch a trained team: an example that comes with the package, a run, or an exported policy",
     "export": "write a trained policy as ONNX, safetensors or NPZ, for use without this package",
-    "report": "make the page of one or several runs",
-    "reproduce": "make a figure or table of the paper: train what is missing, then draw",
-    "footprint": "count parameters and per-agent overhead of any method and task",
-    "list": "show tasks, methods and presets",
-    "doctor": "show versions, devices, extras and caches, and what is missing",
-    "completion": "print a script that completes commands, tasks, methods and options in a shell",
-    "cache": "show the compiled programs that are kept between starts, and delete them",
-    "demo": "train three teams on a game in which agents must differ, and write their page",
+    "report": "write an HTML page that compares runs: curves, final results, masks, parameters, replays",
+    "reproduce": "reproduce a figure or table of the paper: train the missing runs, then draw",
+    "footprint": "count the parameters of every sharing method on a task, shared and per agent",
+    "list": "list tasks, sharing methods, learners and presets",
+    "doctor": "check the installation: versions, devices, optional packages, caches",
+    "completion": "print a shell script that completes commands, tasks, methods and options",
+    "cache": "show or delete cached compiled programs",
+    "demo": "train three teams on a task in which agents must differ, and write their report",
 }
 
 INTERRUPTED = 130  # exit code after Ctrl-C or SIGTERM

@@ -78,7 +78,7 @@ class Arguments(argparse.ArgumentParser):
 
     def add_modules(self) -> None:
         """``--module FILE``, as often as there are files."""
-        about = "a Python file of yours that registers methods, learners or tasks; its code runs; can be repeated"
+        about = "your Python file that registers methods, learners or tasks; it is executed; can be repeated"
         self.add_argument("--module", action="append", default=[], metavar="FILE", help=about)
 
     @staticmethod
@@ -88,8 +88,11 @@ class Arguments(argparse.ArgumentParser):
 
     def add_short_fields(self) -> None:
         """``--steps 1000`` for ``--run.steps 1000`` and so on."""
+        meanings = {"run": comments(Run), "network": comments(Net)}
         for name, path in SHORT.items():
-            self.add_argument(f"--{name.replace('_', '-')}", type=whole, help=f"short for --{path}")
+            group, _, field = path.partition(".")
+            about = f"{meanings[group][field]} (--{path})"
+            self.add_argument(f"--{name.replace('_', '-')}", type=whole, metavar="N", help=about)
 
     @staticmethod
     def short_fields(found: argparse.Namespace) -> list[tuple[str, str]]:

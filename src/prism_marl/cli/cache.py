@@ -15,11 +15,19 @@ def run(argv: list[str]) -> int:
     """Show the cache, and shrink it if asked to."""
     parser = Arguments(
         "cache",
-        "Compiled programs are kept between starts, each folder up to a limit; those not used for longest go first. "
+        "Show the cache of compiled programs. Each of its folders has a size limit; the least recently used programs "
+        "are deleted first. "
         f"The limit is {cache_limit() // 2**20} MiB; the variable {LIMIT_VARIABLE} sets another.",
     )
-    parser.add_argument("--shrink", type=whole, metavar="MIB", help="delete until each folder holds no more than this")
-    parser.add_argument("--clear", action="store_true", help="delete all kept programs; the next start compiles again")
+    parser.add_argument(
+        "--shrink",
+        type=whole,
+        metavar="MIB",
+        help="delete least recently used programs until each folder has at most this size",
+    )
+    parser.add_argument(
+        "--clear", action="store_true", help="delete all cached programs; the next start compiles again"
+    )
     found = parser.parse_strictly(argv)
     if found.shrink is not None and (found.clear or not 0 <= found.shrink < 2**30):
         raise UserError("--shrink: give a number of MiB, and leave out --clear")

@@ -48,7 +48,9 @@ WRITTEN = (
 
 def run(argv: list[str]) -> int:
     """Train Prism and two other ways of sharing on the same game and write their page."""
-    parser = Arguments("demo", "Train Prism, one network for all and a network for each agent, and write their page.")
+    parser = Arguments(
+        "demo", "Train Prism, one network for all, and a network for each agent; then write their report."
+    )
     parser.add_argument("--out", type=some_path, default=Path("runs/demo"), help="folder (default: runs/demo)")
     parser.add_argument("--steps", type=whole, help="environment steps for each seed")
     found = parser.parse_strictly(argv)

@@ -42,7 +42,9 @@ def run(argv: list[str]) -> int:
     parser = Arguments("diversity", "Measure how far the agents of a trained team differ.")
     parser.add_argument("run", type=some_path, help="run folder")
     parser.add_argument("--seed", type=whole, help="only this seed (default: all seeds of the run)")
-    parser.add_argument("--episodes", type=whole, help="of each seed (default: 16; fewer where observations are many)")
+    parser.add_argument(
+        "--episodes", type=whole, help="episodes of each seed (default: 16; fewer if there are many observations)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     add_trusted_modules(parser)
     found = parser.parse_strictly(argv)

@@ -23,14 +23,14 @@ from prism_marl.training.trainer import Trainer
 
 def run(argv: list[str]) -> int:
     """Evaluate the newest checkpoint of a run folder."""
-    parser = Arguments("eval", "Play greedy episodes with a trained team.")
+    parser = Arguments("eval", "Evaluate a trained team in greedy episodes: mean return and metrics of each seed.")
     parser.add_argument("run", type=some_path, help="run folder")
     parser.add_argument("--episodes", type=whole, default=100, help="episodes for each seed (default: 100)")
-    parser.add_argument("--seed", type=whole, help="which seed's team to watch (default: the first)")
-    parser.add_argument("--episode", type=whole, default=0, help="which episode to watch: 0, 1, 2, ...")
-    parser.add_argument("--render", help="FILE.gif, FILE.mp4, or 'text' to print the episode here")
+    parser.add_argument("--seed", type=whole, help="with --render: the seed to show (default: the first)")
+    parser.add_argument("--episode", type=whole, default=0, help="with --render: the episode to show: 0, 1, 2, ...")
+    parser.add_argument("--render", help="show one episode: FILE.gif, FILE.mp4, or 'text' for the terminal")
     add_trusted_modules(parser)
-    parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
+    parser.add_argument("--camera", action="store_true", help="with --render, MuJoCo tasks: use MuJoCo's own renderer")
     found = parser.parse_strictly(argv)
     experiment = trusted_experiment(found.run, found.module)
     seed = _check(found, experiment)

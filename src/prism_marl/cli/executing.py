@@ -18,10 +18,14 @@ from prism_marl.sweeps.live_view import labels
 def add_executor_options(parser: Arguments) -> None:
     """Options that choose an executor."""
     parser.add_argument("--executor", default="local", help=f"{' or '.join(EXECUTORS)} (default: local)")
-    parser.add_argument("--jobs", type=whole, help="local: experiments at a time (default: one per GPU or two cores)")
-    parser.add_argument("--address", help="ray: a running cluster, e.g. auto (default: a cluster of this machine)")
+    parser.add_argument(
+        "--jobs", type=whole, help="local: experiments at a time (default: one per GPU, or per two cores)"
+    )
+    parser.add_argument(
+        "--address", help="ray: address of a running cluster, or auto (default: a new cluster on this machine)"
+    )
     parser.add_argument("--cpus", type=whole, help="ray: cores of one experiment (default: 1)")
-    parser.add_argument("--gpus", type=float, help="ray: GPUs of one experiment (default: 1 where there are any)")
+    parser.add_argument("--gpus", type=float, help="ray: GPUs of one experiment (default: 1 if the cluster has any)")
 
 
 def chosen_executor(found: argparse.Namespace) -> Executor:

@@ -13,16 +13,18 @@ from prism_marl.runs.machine import configure_jax, full_memory_explained
 
 def run(argv: list[str]) -> int:
     """Export the newest checkpoint of a run folder."""
-    parser = Arguments("export", "Write a trained policy, with a description beside it (FILE.json).")
+    parser = Arguments("export", "Write the trained policy of a run to a file, and its description to FILE.json.")
     parser.add_argument("run", type=some_path, help="run folder")
-    parser.add_argument("--format", choices=list(ENDINGS), help="default: the ending of --out, or onnx")
-    parser.add_argument("--out", type=some_path, help="the file (default: policy-seed-N in the run folder)")
+    parser.add_argument(
+        "--format", choices=list(ENDINGS), help="file format (default: by the suffix of --out, or onnx)"
+    )
+    parser.add_argument("--out", type=some_path, help="file to write (default: policy-seed-N in the run folder)")
     parser.add_argument("--seed", type=whole, help="which seed's policy (default: the first)")
     who = parser.add_mutually_exclusive_group()
     who.add_argument("--agent", type=whole, help="only this agent, with its own matrices; agents count from 0")
     who.add_argument("--team", action="store_true", help="the whole team in one file (the default)")
     parser.add_argument(
-        "--factored", action="store_true", help="keep factors that agents share as they are, where that is smaller"
+        "--factored", action="store_true", help="store shared singular vectors once, in layers in which this is smaller"
     )
     add_trusted_modules(parser)
     found = parser.parse_strictly(argv)

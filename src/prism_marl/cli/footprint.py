@@ -89,17 +89,21 @@ def run(argv: list[str]) -> int:
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     parser = Arguments(
         "footprint",
-        "Count the parameters of agent networks, shared and private to single agents.",
-        epilog="The settings of a single method can be changed: --method prism --sharing.common 0.25",
+        "Count the shared and private parameters of agent networks under every sharing method. Nothing is trained.",
+        epilog="With one method you can change its settings: --method prism --sharing.common 0.25",
     )
     parser.add_argument("task", nargs="?", help="for example lbf/10x10-3p-3f; see 'prism-marl list'")
     parser.add_argument("--method", nargs="+", default=[], metavar="NAME", help="methods to compare (default: all)")
     parser.add_argument("--width", type=whole, metavar="N", help="hidden units (default: the task's preset)")
-    parser.add_argument("--budget", type=whole, metavar="N", help="find each method's width for N parameters")
     parser.add_argument(
-        "--paper", action="store_true", help="the paper's tables beside ours; exit code 1 if one differs"
+        "--budget", type=whole, metavar="N", help="choose each method's width so that it has about N parameters"
     )
-    parser.add_argument("--plot", type=some_path, metavar="FILE", help="draw the agent-scaling study (.png or .pdf)")
+    parser.add_argument(
+        "--paper", action="store_true", help="compare our counts with the paper's tables; exit code 1 if one differs"
+    )
+    parser.add_argument(
+        "--plot", type=some_path, metavar="FILE", help="plot parameters against the number of agents (.png or .pdf)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_modules()
     options, fields = parser.parse_with_fields(argv, known_fields)
@@ -175,7 +179,8 @@ def _method_table(task: str, rows: list[Row], budget: int | None) -> list[Table 
         )
     return [
         made,
-        "\ntotal = shared + private, with mask entries; trained: numbers that learn; ratio = private / total",
+        "\ntotal: shared and private parameters, mask entries included; trained: parameters that learn; "
+        "private: those of single agents; /agent: private parameters of one agent; ratio: private / total",
         *(f"{row.settings.label}: {row.fit.note}" for row in rows if row.fit.note),
     ]
 

@@ -30,13 +30,13 @@ LONGEST = 12.0  # seconds that an episode takes there; a longer one is shown fas
 
 def run(argv: list[str]) -> int:
     """Show one greedy episode."""
-    parser = Arguments("play", "Watch a trained team play one episode, in the terminal or as a film.")
+    parser = Arguments("play", "Show one episode of a trained team, in the terminal or as a video.")
     parser.add_argument("what", nargs="?", help="an example (see --list), a run folder, or an exported policy")
     parser.add_argument("--list", action="store_true", help="list the examples, and stop")
-    parser.add_argument("--out", type=some_path, metavar="FILE", help="write a film, FILE.gif or FILE.mp4")
+    parser.add_argument("--out", type=some_path, metavar="FILE", help="write a video, FILE.gif or FILE.mp4")
     parser.add_argument("--episode", type=whole, default=0, help="which episode: 0, 1, 2, ...")
-    parser.add_argument("--seed", type=whole, help="of a run folder: which seed's team (default: the first)")
-    parser.add_argument("--camera", action="store_true", help="film robots with MuJoCo's own renderer")
+    parser.add_argument("--seed", type=whole, help="seed of a run folder to show (default: the first)")
+    parser.add_argument("--camera", action="store_true", help="with --out, MuJoCo tasks: use MuJoCo's own renderer")
     add_trusted_modules(parser)
     found = parser.parse_strictly(argv)
     if found.list:

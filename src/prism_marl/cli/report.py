@@ -6,8 +6,11 @@ from prism_marl.cli.arguments import Arguments, some_path
 
 def run(argv: list[str]) -> int:
     """Make the page of runs."""
-    parser = Arguments("report", "A self-contained page with curves, tables, spectra, footprint and replays.")
-    parser.add_argument("runs", type=some_path, nargs="+", help="run folders, or folders that hold them")
+    parser = Arguments(
+        "report",
+        "Write an HTML page that compares runs: curves, final results, masks, parameters, replays.",
+    )
+    parser.add_argument("runs", type=some_path, nargs="+", help="run folders, or folders that contain run folders")
     parser.add_argument(
         "--out",
         type=some_path,

@@ -41,22 +41,27 @@ def _parser() -> Arguments:
         "Train every combination of tasks, methods and values. Finished experiments are skipped, interrupted ones "
         "continue, failed ones are listed at the end and make the exit code 1.",
     )
-    parser.add_argument("what", nargs="+", help="tasks; or a file: a grid in JSON, or Python with `sweep` in it")
+    parser.add_argument("what", nargs="+", help="tasks; or one file: JSON with a grid, or Python that defines `sweep`")
     parser.add_argument("--sharing", nargs="+", metavar="METHOD", help="sharing methods (default: prism)")
-    parser.add_argument("--learner", nargs="+", metavar="NAME", help="learners (default: that of each benchmark)")
-    parser.add_argument("--preset", help="one of `prism-marl list` (default: default)")
+    parser.add_argument(
+        "--learner",
+        nargs="+",
+        metavar="NAME",
+        help="learners (default: qmix for discrete actions, matd3 for continuous)",
+    )
+    parser.add_argument("--preset", help="settings to start from; see `prism-marl list` (default: default)")
     parser.add_argument(
         "--set",
         nargs="+",
         action="extend",
         default=[],
         metavar="FIELD=A,B",
-        help="values of a field to combine, e.g. learner.lr=0.001,0.0005; also as --learner.lr 0.001,0.0005",
+        help="values of a setting to combine, e.g. learner.lr=0.001,0.0005; also as --learner.lr 0.001,0.0005",
     )
     parser.add_modules()
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, default=Path("runs"), help="folder of all runs (default: runs)")
-    parser.add_argument("--plan", action="store_true", help="print what would run, and stop")
+    parser.add_argument("--plan", action="store_true", help="print the experiments, and stop")
     add_executor_options(parser)
     parser.add_argument("--sinks", help=SINKS_HELP)
     return parser

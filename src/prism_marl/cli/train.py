@@ -7,6 +7,7 @@ from prism_marl import api
 from prism_marl.cli.arguments import Arguments, known_fields, some_path, whole
 from prism_marl.errors import UserError
 from prism_marl.experiment import config
+from prism_marl.experiment.experiment import Experiment
 from prism_marl.experiment.presets import preset
 from prism_marl.learners import LEARNERS
 from prism_marl.runs.trackers import SINKS_HELP, check_sinks
@@ -46,25 +47,36 @@ def run(argv: list[str]) -> int:
         experiment = experiment.with_option(path, text)
     experiment.validate()
     if found.options:
-        for path, value, about in config.options(experiment):
-            if "." in path:  # the task is a word of its own
-                print(f"--{path:<28} {value!s:<12} {about}")  # noqa: T201
+        _show_options(experiment)
         return 0
 
     api.train(experiment, out=found.out, begin_from=found.begin_from, freeze=found.freeze, **how)
     return 0
 
 
+def _show_options(experiment: Experiment) -> None:
+    """Every setting with its value, its meaning and, if there are only some, its possible values."""
+    for path, value, about in config.options(experiment):
+        if "." in path:  # the task is a word of its own
+            possible = config.choices(experiment, path)
+            listed = f" [{', '.join(possible)}]" if possible else ""
+            print(f"--{path:<28} {value!s:<12} {about}{listed}")  # noqa: T201
+
+
 def _parser() -> Arguments:
     parser = Arguments(
         "train",
-        "Train a team. Defaults are the task's preset; every field can be set as --group.field VALUE. "
-        "An existing folder is continued.",
+        "Train a team, or continue an interrupted run: the same command continues the run in its folder. The preset of "
+        "the task has the default settings; --GROUP.FIELD VALUE changes one of them (--options lists them).",
     )
     parser.add_argument("task", nargs="?", help="for example lbf/10x10-3p-3f; see `prism-marl list`")
-    parser.add_argument("--sharing", default=DEFAULTS["sharing"], help="sharing method (default: prism)")
-    parser.add_argument("--learner", help=f"{', '.join(LEARNERS)} (default: the one of the task's benchmark)")
-    parser.add_argument("--preset", default=DEFAULTS["preset"], help="one of `prism-marl list` (default: default)")
+    parser.add_argument(
+        "--sharing", default=DEFAULTS["sharing"], help="sharing method; see `prism-marl list` (default: prism)"
+    )
+    about = f"{', '.join(LEARNERS)} (default: qmix for discrete actions, matd3 for continuous)"
+    parser.add_argument("--learner", help=about)
+    about = "settings to start from; see `prism-marl list` (default: default)"
+    parser.add_argument("--preset", default=DEFAULTS["preset"], help=about)
     parser.add_modules()
     parser.add_short_fields()
     parser.add_argument("--out", type=some_path, help="run folder (default: runs/TASK/METHOD-HASH)")
@@ -72,27 +84,29 @@ def _parser() -> Arguments:
         "--extend",
         type=whole,
         metavar="STEPS",
-        help="continue the finished run in --out until it has so many steps in total; nothing else changes",
+        help="train the finished run in --out further, to this total number of steps; its other settings stay",
     )
     parser.add_argument(
         "--from",
         dest="begin_from",
         type=some_path,
         metavar="RUN",
-        help="begin with the agents' networks of another run; new agents get fresh numbers of their own",
+        help="start from the agents' networks of another run; private parameters of additional agents are new",
     )
     parser.add_argument(
-        "--freeze", choices=FREEZE, default="nothing", help="with --from: shared = only numbers of single agents learn"
+        "--freeze", choices=FREEZE, default="nothing", help="with --from: shared = freeze shared parameters"
     )
     parser.add_argument("--sinks", help=SINKS_HELP)
     parser.add_argument(
-        "--deterministic", action="store_true", help="the same bits every time on a GPU too, at some cost in speed"
+        "--deterministic", action="store_true", help="bit-identical results on a GPU, too; a little slower"
     )
-    parser.add_argument("--tf32", action="store_true", help="products on a GPU with inputs rounded to TF32: faster")
+    parser.add_argument("--tf32", action="store_true", help="faster matrix products on a GPU, with TF32 precision")
     parser.add_argument(
-        "--strict", action="store_true", help="do not go on with a run under other versions, flags or devices"
+        "--strict", action="store_true", help="refuse to continue a run with other package versions, flags or devices"
     )
-    parser.add_argument("--options", action="store_true", help="list every field with its value and meaning, and stop")
+    parser.add_argument(
+        "--options", action="store_true", help="list every setting with its value and meaning, and stop"
+    )
     return parser
 
 

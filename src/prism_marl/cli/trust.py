@@ -18,7 +18,7 @@ def add_trusted_modules(parser: Arguments) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a Python file of yours that registers the method, learner or task; or the name of the Python module of "
+        help="your Python file that registers the method, learner or task; or the name of the Python module of "
         "a pettingzoo task, if you trust its code; can be repeated",
     )
 

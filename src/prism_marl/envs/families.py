@@ -42,7 +42,7 @@ FAMILIES: dict[str, Family] = {
     "roles": Family(
         "roles/<agents>",
         ("roles/4",),
-        "one step, identical observations: play your own index",
+        "one step, identical observations: agent i must choose action i",
         make_roles,
         meaning=roles_meaning,
         diversity=roles_diversity,
@@ -50,7 +50,7 @@ FAMILIES: dict[str, Family] = {
     "groups": Family(
         "groups/<agents>-<groups>",
         ("groups/6-3",),
-        "one step, all agents observe one sign: play the sign plus your group, which is hidden",
+        "one step, identical observations: the action depends on the agent's group, which it does not observe",
         make_groups,
         meaning=groups_meaning,
         diversity=groups_diversity,
@@ -58,7 +58,7 @@ FAMILIES: dict[str, Family] = {
     "matrix": Family(
         "matrix/<climbing|penalty|xor>-<agents>",
         ("matrix/climbing-2", "matrix/penalty-2", "matrix/xor-4"),
-        "one step, identical observations: pairs of agents play a table of payoffs whose best cell is known",
+        "one step, identical observations: pairs of agents play a matrix game with a known optimum",
         make_matrix,
         meaning=matrix_meaning,
         diversity=matrix_diversity,
@@ -66,7 +66,7 @@ FAMILIES: dict[str, Family] = {
     "pass": Family(
         "pass/<agents>",
         ("pass/4",),
-        "one step, identical observations: who takes a turn that nobody else takes passes the gate",
+        "one step, identical observations: an agent earns a reward if no other agent chose its action",
         make_pass,
         meaning=pass_meaning,
         diversity=pass_diversity,
@@ -74,14 +74,14 @@ FAMILIES: dict[str, Family] = {
     "orchard": Family(
         "orchard/<rows>x<cols>-<pickers>p-<fruits>f[-any]",
         ("orchard/6x6-3p-2f",),
-        "pick fruit of your own kind and spoil no other; nobody is told which kind is its own",
+        "each agent must pick fruit of its own kind; no observation says which kind that is",
         make_orchard,
         meaning=orchard_meaning,
     ),
     "dispersion": Family(
         "dispersion/<agents>",
         ("dispersion/4",),
-        "all start on one cell and have to spread over as many targets",
+        "all agents start on one cell and must spread over as many targets as agents",
         make_dispersion,
         meaning=dispersion_meaning,
         diversity=dispersion_diversity,
@@ -89,7 +89,7 @@ FAMILIES: dict[str, Family] = {
     "navigation": Family(
         "navigation/<agents>-<same|half|different>",
         ("navigation/4-same", "navigation/4-half", "navigation/4-different"),
-        "go to your goal, which is everybody's, that of half of the team or your own; nobody is told which it is",
+        "go to a goal, shared by all, by half of the team, or private; no observation says whose goal is whose",
         make_navigation,
         meaning=navigation_meaning,
         diversity=navigation_diversity,
@@ -97,7 +97,7 @@ FAMILIES: dict[str, Family] = {
     "simple_spread": Family(
         "simple_spread/<agents>",
         ("simple_spread/8", "simple_spread/64"),
-        "cover as many landmarks as agents, up to 64, with all places in view",
+        "MPE's task on a grid: cover as many landmarks as agents (up to 64); all positions are observed",
         make_simple_spread,
         meaning=simple_spread_meaning,
         diversity=simple_spread_diversity,
@@ -105,7 +105,7 @@ FAMILIES: dict[str, Family] = {
     "predator_prey": Family(
         "predator_prey/<predators>-<kinds>",
         ("predator_prey/4-2",),
-        "catch fleeing prey of your own kind and scare no other away; nobody is told which kind is its own",
+        "catch fleeing prey of the agent's own kind; no observation says which kind that is",
         make_predator_prey,
         meaning=predator_prey_meaning,
         diversity=predator_prey_diversity,
@@ -122,7 +122,7 @@ FAMILIES: dict[str, Family] = {
     "reach": Family(
         "reach/<agents>",
         ("reach/3",),
-        "ten steps, identical observations, continuous actions: play your own point",
+        "ten steps, identical observations, continuous actions: each agent must choose its own point",
         shape=reach_spec,
         rows=make_reach,
         meaning=reach_meaning,
@@ -130,7 +130,7 @@ FAMILIES: dict[str, Family] = {
     "reach_jax": Family(
         "reach_jax/<agents>",
         ("reach_jax/3",),
-        "the same game in JAX, compiled with the training program",
+        "reach in JAX, compiled with the training program",
         make_reach_jax,
         meaning=reach_meaning,
     ),
@@ -144,7 +144,7 @@ FAMILIES: dict[str, Family] = {
     "lbforaging": Family(
         "lbforaging/<size>x<size>-<players>p-<foods>f[-coop][-s<sight>][-own]",
         ("lbforaging/10x10-3p-3f",),
-        "the original package lbforaging, in Python: slow, and the judge of lbf",
+        "the original package lbforaging, in Python: slow, as a reference for lbf",
         python=make_lbforaging,
         workers=True,
         meaning=lbf_meaning,
@@ -152,14 +152,14 @@ FAMILIES: dict[str, Family] = {
     "pettingzoo": Family(
         "pettingzoo/<module>[?horizon=<steps>][&reward=sum][&<name>=<value>]",
         (),  # any module with parallel_env will do, so none is special
-        "any PettingZoo parallel environment, also your own module, with discrete or continuous actions",
+        "any PettingZoo parallel environment, also your own, with discrete or continuous actions",
         python=make_pettingzoo,
         workers=True,
     ),
     "mpe2": Family(
         "mpe2/<game>[?<name>=<value>[&<name>=<value>...]]",
         ("mpe2/simple_spread_v3",),
-        "particle games of the package mpe2, with drawings; settings as in pettingzoo",
+        "the particle environments of the package mpe2, with rendering; settings as in pettingzoo",
         python=make_mpe2,
         workers=True,
     ),
@@ -173,7 +173,7 @@ FAMILIES: dict[str, Family] = {
     "smacv2": Family(
         "smacv2/<terran|protoss|zerg>_<agents>_vs_<enemies>",
         tuple(f"smacv2/{race}_5_vs_5" for race in RACES),
-        "the original package smacv2, for those who have StarCraft II; its sizes are known without",
+        "the original package smacv2; needs StarCraft II (footprint works without)",
         python=make_smacv2,
         shape=smacv2_spec,
         meaning=battle_meaning,
@@ -187,7 +187,7 @@ FAMILIES: dict[str, Family] = {
     "mamujoco": Family(
         "mamujoco/<robot>-<agents>x<joints>[-damaged<agent>]",
         (*(f"mamujoco/{variant}" for variant in ROBOTS), "mamujoco/swimmer-10x2"),
-        "one robot, joints split between agents, MuJoCo physics on threads; swimmers of up to 1024 agents",
+        "Multi-Agent MuJoCo: the joints of one robot are divided among agents; swimmers of up to 1024 agents",
         shape=mamujoco_spec,
         rows=make_mamujoco,
         meaning=robot_meaning,

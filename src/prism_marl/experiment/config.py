@@ -134,6 +134,15 @@ def options(config: Any, prefix: str = "") -> list[tuple[str, Any, str]]:
     return rows
 
 
+def choices(config: Any, path: str) -> tuple[str, ...]:
+    """The possible values of the field at a dotted path, if it has only some; else nothing."""
+    name, _, rest = path.partition(".")
+    if rest:
+        return choices(getattr(config, name), rest)
+    hint = typing.get_type_hints(type(config))[name]
+    return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
+
+
 def differences(one: Any, other: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
     """Fields in which two configs differ, as (dotted path, value in the first, value in the second); None for a field
     that one of them does not have."""

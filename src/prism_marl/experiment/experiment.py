@@ -32,20 +32,20 @@ class Net:
 class Run:
     """How long, how often, how many."""
 
-    steps: int = 3_000_000  # environment steps for each seed, random ones before learning included
+    steps: int = 3_000_000  # environment steps of each seed, including random steps before learning
     seeds: int = 1  # independent runs, trained side by side in one program
     seed: int = 0  # number of the first seed; the others count up from it
-    envs: int = 1  # environments of each seed that are played side by side
+    envs: int = 1  # batched environments: how many each seed steps side by side
     eval_every: int = 50_000  # environment steps between evaluations
     eval_episodes: int = 100  # greedy episodes for each evaluation
-    eval_rule: Literal["learner", "exact", "first"] = field(  # exact number, the first to end, or the learner's rule
+    eval_rule: Literal["learner", "exact", "first"] = field(  # exactly this number, first to end, or learner's default
         default="learner", metadata={"since": 2}
     )
-    measures: int = field(  # times that it is measured how far agents differ, evenly spaced over the run; 0 = never
+    measures: int = field(  # how often a run measures how far its agents differ; 0 = never
         default=20, metadata={"since": 2}
     )
     save_every: int = 1  # evaluations between checkpoints; the end and Ctrl-C always write one
-    patience: float = 300.0  # seconds to wait for a PettingZoo game in its own process; 0 = play it in this process
+    patience: float = 300.0  # seconds to wait for a PettingZoo environment's process; 0 = run it in this process
     extended_from: tuple[int, ...] = field(  # budgets with which the run had ended before it was extended
         default=(), metadata={"since": 2, "recorded": True}
     )

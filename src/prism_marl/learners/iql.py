@@ -17,7 +17,7 @@ from prism_marl.types import EnvSpec
 
 @dataclass(frozen=True)
 class IQL(ValueSettings):
-    """Settings of IQL."""
+    """As QMIX, but every agent learns its own value independently."""
 
     label: ClassVar[str] = "IQL"
 

@@ -32,7 +32,7 @@ from prism_marl.types import EnvSpec, Observation
 
 @dataclass(frozen=True)
 class MAPPO(PPOSettings):
-    """Settings of MAPPO."""
+    """PPO on rollouts, recurrent or feed-forward, with a centralised critic that reads the state."""
 
     label: ClassVar[str] = "MAPPO"
     central: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class MAPPO(PPOSettings):
 
 @dataclass(frozen=True)
 class IPPO(PPOSettings):
-    """Settings of IPPO."""
+    """As MAPPO, with critics that read only the observation of an agent."""
 
     label: ClassVar[str] = "IPPO"
     central: ClassVar[bool] = False

@@ -18,32 +18,32 @@ class PPOSettings(Settings):
     algorithm: str
     length: int = 128  # steps of every environment in one rollout
     epochs: int = 4  # passes over a rollout
-    minibatches: int = 1  # parts of each pass, one gradient step each
-    recurrent: bool = True  # a GRU in actor and critic; without it both are feed-forward
-    chunk: int = 0  # steps of the sequences that recurrent networks train on; 0 = the whole rollout
+    minibatches: int = 1  # minibatches of each epoch, one gradient step each
+    recurrent: bool = True  # actor and critic have a GRU; if not, both are feed-forward
+    chunk: int = 0  # length of the training sequences of recurrent networks; 0 = the whole rollout
     behind_gru: int = 2  # hidden layers between the GRU and the head: 1 or 2
     actor_lr: float = 5e-4  # learning rate of the actor's Adam
     critic_lr: float = 5e-4  # learning rate of the critic's Adam
     lr_decay: bool = False  # both learning rates fall linearly to zero over run.steps
-    adam_eps: float = 1e-8  # of Adam; 1e-5, usual elsewhere, would nearly stop thresholds, whose gradients are tiny
-    gamma: float = 0.99  # discount
-    gae_lambda: float = 0.95  # 0 = one-step advantages, 1 = returns minus values
-    ratio_clip: float = 0.2  # clip of the ratio of new to old probability in the loss of the policy
-    value_clip: float = 0.2  # clip of the change of a value in the loss of the critic; 0 = none
-    entropy: float = 0.01  # weight of the entropy
+    adam_eps: float = 1e-8  # Adam's epsilon; the usual 1e-5 would nearly stop thresholds, whose gradients are tiny
+    gamma: float = 0.99  # discount factor
+    gae_lambda: float = 0.95  # GAE: 0 = one-step advantages, 1 = returns minus values
+    ratio_clip: float = 0.2  # PPO's clip of the ratio of new to old probability
+    value_clip: float = 0.2  # PPO's clip of the change of a value; 0 = none
+    entropy: float = 0.01  # weight of the entropy bonus
     value_coef: float = 1.0  # weight of the critic's loss
-    huber: float = 10.0  # errors of values above this count linearly, below it squared; 0 = always squared
-    value_norm: bool = True  # critics predict standardised returns
-    advantages: Literal["batch", "minibatch", "plain"] = "batch"  # where they are standardised, if at all
-    grad_clip: float = 10.0  # largest global norm of a gradient, of actor and of critic; 0 = no limit
-    critic_sharing: Literal["shared", "per_agent", "same"] = "shared"  # one for all, one each, or as actors
-    critic_values: Literal["auto", "team", "agent"] = "auto"  # for the team, or for each agent
+    huber: float = 10.0  # Huber loss: value errors above this count linearly; 0 = squared errors
+    value_norm: bool = True  # ValueNorm: critics predict standardised returns
+    advantages: Literal["batch", "minibatch", "plain"] = "batch"  # standardise over the rollout, a minibatch, or not
+    grad_clip: float = 10.0  # gradients of actor and of critic are clipped to this global norm; 0 = no limit
+    critic_sharing: Literal["shared", "per_agent", "same"] = "shared"  # one for all, one per agent, or as actors share
+    critic_values: Literal["auto", "team", "agent"] = "auto"  # a value for the team, or one for each agent
     critic_width: int = 0  # hidden units of the critic; 0 = as many as the actor has
-    head: Literal["auto", "categorical", "gaussian"] = "auto"  # meaning of the outputs; auto: as the actions
-    own_deviation: bool = False  # continuous actions: every agent learns a deviation of its own
+    head: Literal["auto", "categorical", "gaussian"] = "auto"  # distribution; auto: by the actions
+    own_deviation: bool = False  # continuous actions: every agent learns its own standard deviation
     standardise_inputs: bool = False  # standardise each input vector by its own mean and deviation, id included
     scale_inputs: bool = False  # divide observations and state by their largest possible size
-    time_limit_ends: bool = False  # the time limit counts as a true end: no bootstrap from there
+    time_limit_ends: bool = False  # the time limit counts as a termination: no bootstrapping
 
     def values(self, spec: EnvSpec) -> int:
         """How many values a critic gives at a time: one, or one for each agent."""

@@ -26,7 +26,7 @@ from prism_marl.types import EnvSpec, Observation
 
 @dataclass(frozen=True)
 class MATD3(Settings):
-    """Settings of MATD3; the defaults are the paper's MaMuJoCo table where no preset says otherwise."""
+    """Deterministic actors, an ensemble of centralised critics, a replay buffer of transitions."""
 
     label: ClassVar[str] = "MATD3"
     kinds: ClassVar[tuple[str, ...]] = ("continuous",)  # of actions
@@ -36,26 +36,26 @@ class MATD3(Settings):
     algorithm: Literal["matd3"] = "matd3"
     actor_lr: float = 5e-4  # learning rate of the actors' Adam
     critic_lr: float = 1e-3  # learning rate of the critics' Adam
-    gamma: float = 0.99  # discount
-    n_step: int = 5  # rewards that are summed before a critic's value is added
-    batch: int = 1_000  # transitions in one update
-    buffer: int = 1_000_000  # transitions kept
+    gamma: float = 0.99  # discount factor
+    n_step: int = 5  # n of n-step returns: rewards that are summed before the critic's value
+    batch: int = 1_000  # transitions in the batch of an update
+    buffer: int = 1_000_000  # transitions in the replay buffer
     warmup: int = 10_000  # environment steps with random actions before learning
-    warmup_on_top: bool = field(default=False, metadata={"since": 2, "before": True})  # warmup is on top of run.steps
+    warmup_on_top: bool = field(default=False, metadata={"since": 2, "before": True})  # warmup is not part of run.steps
     train_interval: int = 50  # steps of every environment between two rounds of updates
     updates: int = 50  # critic updates in one round
     policy_freq: int = 2  # critic updates for each update of actors and targets
-    explore: float = 0.1  # deviation of the noise on actions while collecting
-    target_noise: float = 0.2  # deviation of the noise on target actions
-    target_clip: float = 0.5  # largest noise on target actions
-    tau: float = 0.005  # share by which target networks move in an update
-    n_critics: int = 5  # number of critics: targets take the smallest value, the loss adds up all errors
+    explore: float = 0.1  # standard deviation of the exploration noise
+    target_noise: float = 0.2  # standard deviation of the noise on target actions
+    target_clip: float = 0.5  # the noise on target actions is clipped to this size
+    tau: float = 0.005  # rate of soft target updates
+    n_critics: int = 5  # number of critics: targets use their minimum, the loss is the sum of their errors
     critic_width: int = 256  # hidden units of each critic
     critic_layernorm: bool = False  # LayerNorm in the critics; those of Kaleidoscope always have it
-    actor_q: Literal["mean", "first"] = "mean"  # actors maximise the mean of critics, or the first
-    repeat_shared_polyak: bool = True  # a shared target actor moves once for each agent, as in the reference
+    actor_q: Literal["mean", "first"] = "mean"  # actors maximise the mean of all critics, or the first
+    repeat_shared_polyak: bool = True  # update a shared target actor once for each agent, as the reference code does
     standardise_inputs: bool = True  # standardise each input vector by its own mean and deviation, id included
-    overlap: bool = False  # play with the actors of the round before while updates run: faster, another algorithm
+    overlap: bool = False  # collect with the previous actors while updates run: faster, but another algorithm
 
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "MATD3Learner":
         """The learner that these settings stand for."""

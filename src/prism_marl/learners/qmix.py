@@ -15,14 +15,14 @@ from prism_marl.types import EnvSpec
 
 @dataclass(frozen=True)
 class QMix(ValueSettings):
-    """Settings of QMIX."""
+    """Recurrent agents, a monotonic mixing network that reads the state, a replay buffer of episodes."""
 
     label: ClassVar[str] = "QMIX"
     positive: ClassVar[tuple[str, ...]] = (*ValueSettings.positive, "embed", "hypernet")
 
     algorithm: Literal["qmix"] = "qmix"
-    embed: int = field(default=32, metadata={"after": "epsilon_anneal"})  # width of the mixer
-    hypernet: int = field(default=64, metadata={"after": "embed"})  # hidden units behind the mixer's weights
+    embed: int = field(default=32, metadata={"after": "epsilon_anneal"})  # width of the mixing network
+    hypernet: int = field(default=64, metadata={"after": "embed"})  # hidden units of the mixer's hypernetworks
 
     def learner(self, sharing: Sharing, spec: EnvSpec, *, width: int, rows: int = 1, steps: int = 0) -> "QMixLearner":
         """The learner that these settings stand for."""

@@ -20,22 +20,22 @@ class ValueSettings(Settings):
 
     algorithm: str
     lr: float = 5e-4  # learning rate of Adam
-    clip: float = 10.0  # largest global norm of a gradient
-    gamma: float = 0.99  # discount
-    td_lambda: float = 0.6  # 0 = one-step targets, 1 = returns
-    batch: int = 32  # episodes in one update
-    buffer: int = 5_000  # episodes kept
+    clip: float = 10.0  # gradients are clipped to this global norm
+    gamma: float = 0.99  # discount factor
+    td_lambda: float = 0.6  # TD(lambda): 0 = one-step targets, 1 = Monte Carlo returns
+    batch: int = 32  # episodes in the batch of an update
+    buffer: int = 5_000  # episodes in the replay buffer
     episodes_per_update: int = 1  # collected episodes for each gradient step
-    target_interval: int = 200  # gradient steps between two copies of the target network
-    target_rate: float = 0.0  # above 0: no copies; the target moves by this share after every gradient step
-    epsilon_start: float = 1.0  # share of random actions at step 0
-    epsilon_finish: float = 0.05  # share of random actions at the end of the decay
-    epsilon_anneal: int = 50_000  # environment steps of the decay
+    target_interval: int = 200  # gradient steps between copies of the network to the target network
+    target_rate: float = 0.0  # above 0: soft target updates with this rate after every gradient step, no copies
+    epsilon_start: float = 1.0  # epsilon, the share of random actions, at step 0
+    epsilon_finish: float = 0.05  # epsilon after its decay
+    epsilon_anneal: int = 50_000  # environment steps in which epsilon decays linearly
     last_action: bool = False  # agents also read their last action
     scale_inputs: bool = False  # divide observations and state by their largest possible size
-    time_limit_ends: bool = True  # the time limit counts as a true end: no bootstrap from there
-    half_loss: bool = True  # the loss is half the squared error, not the whole
-    standardise_rewards: bool = False  # rewards minus their running mean, divided by their deviation (EPyMARL)
+    time_limit_ends: bool = True  # the time limit counts as a termination: no bootstrapping
+    half_loss: bool = True  # the loss is half the squared TD error, not the whole
+    standardise_rewards: bool = False  # by running mean and deviation of the rewards, as EPyMARL does
 
     def validate(self, spec: EnvSpec, envs: int) -> None:
         """Everything that would otherwise fail inside the compiler."""

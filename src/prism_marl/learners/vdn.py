@@ -13,7 +13,7 @@ from prism_marl.types import EnvSpec
 
 @dataclass(frozen=True)
 class VDN(ValueSettings):
-    """Settings of VDN."""
+    """As QMIX, but the team's value is the sum of the agents' values."""
 
     label: ClassVar[str] = "VDN"
 

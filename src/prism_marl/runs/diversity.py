@@ -15,16 +15,16 @@ MOST_EPISODES = 1_000
 
 
 def diversity(run: Any, *, episodes: int | None = None) -> dict[str, np.ndarray]:
-    """How far the agents of a trained team differ, on episodes that training never played.
+    """Measure how far the agents of a trained team differ, on episodes that training does not use.
 
     Args:
         run: a run folder, or a ``Run``.
-        episodes: of each seed; observations of all agents in them are what policies are compared on. By default 16, and
-            fewer where observations are many.
+        episodes: how many episodes of each seed provide the observations on which policies are compared. By default
+            16, and fewer if there are many observations.
 
     Returns:
-        Numbers with one entry per seed, NaN where there is none: ``snd`` (system neural diversity),
-        ``snd_chance`` (what separate fresh networks give on the same observations), ``private_share``,
+        Arrays with one entry per seed, NaN if a measure does not exist: ``snd`` (system neural diversity),
+        ``snd_chance`` (its chance level: separate, randomly initialised networks), ``private_share``,
         ``mask_distance``, ``gradient_cosine``, ``gradients_opposed`` and more (docs/diversity.md); and ``distances``,
         [seeds, agents, agents].
     """

@@ -21,8 +21,8 @@ def load_policy(run: str | Path, seed: int | None = None) -> Policy:
         seed: which of the run's seeds; by default the first.
 
     Returns:
-        A ``Policy``. A finished run and a file are read without JAX; of an unfinished run it is the policy of the
-        newest checkpoint, as ``policy.contract`` says.
+        A ``Policy``. Finished runs and files are read without JAX. For an unfinished run it is the policy of the newest
+        checkpoint; ``policy.contract`` says which one.
     """
     path = Path(run)
     if not path.is_dir():

@@ -127,7 +127,7 @@ class WandB(Tracker):
 
 
 TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB}
-SINKS_HELP = f"trackers that get a copy of the rows, separated by commas: {', '.join(TRACKERS)}"
+SINKS_HELP = f"also send all metrics to these trackers, separated by commas: {', '.join(TRACKERS)}"
 
 
 def check_sinks(text: str | None) -> tuple[str, ...]:

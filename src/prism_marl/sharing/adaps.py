@@ -25,9 +25,9 @@ class AdaPS(Clustered):
     label: ClassVar[str] = "AdaPS"
 
     method: Literal["adaps"] = "adaps"
-    ratio: float = 0.1  # share of nodes that each cluster loses, rounded down to a count (Prism)
-    recluster_interval: int = 0  # environment steps between new clusterings of recent experience; 0 = never
-    random_masks: bool = False  # control: masks are random and ignore the centres ("SNP per cluster")
+    ratio: float = 0.1  # share of nodes that are off for each cluster, rounded down to a count (Prism)
+    recluster_interval: int = 0  # environment steps between clusterings of recent data; 0 = never
+    random_masks: bool = False  # control: random masks that do not depend on the centres ("SNP per cluster")
     projection_seed: int = 0  # seed of the fixed random projections, the same for every seed of a run
 
     def validate(self) -> None:

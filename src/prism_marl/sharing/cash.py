@@ -58,7 +58,7 @@ class CapabilityLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class CASH(Sharing):
-    """A shared encoder (fc1 and the GRU) and a decoder whose weights follow from an agent's capabilities."""
+    """A shared encoder, and a decoder whose weights a hypernetwork generates from an agent's capabilities."""
 
     label: ClassVar[str] = "CASH"
     agent_id: ClassVar[bool] = False
@@ -66,11 +66,11 @@ class CASH(Sharing):
 
     method: Literal["cash"] = "cash"
     capabilities: str | None = None  # a row for each agent or unit type, as "1,0.5;0.2,1"; none = one-hot codes
-    types: Literal["agent", "role"] = "agent"  # whose capabilities these are: of each agent, or of each unit type
+    types: Literal["agent", "role"] = "agent"  # the table has a row for each agent, or for each unit type
     hidden: int = 64  # width of the hypernetwork
-    gain: float = RELU_GAIN  # scale of generated hidden layers at the start
-    values_gain: float = 1.0  # the same for a layer of action values
-    actions_gain: float = 0.01  # the same for a layer of continuous actions
+    gain: float = RELU_GAIN  # initial scale of generated hidden layers
+    values_gain: float = 1.0  # initial scale of a generated layer of action values
+    actions_gain: float = 0.01  # initial scale of a generated layer of continuous actions
 
     def validate(self) -> None:
         if self.hidden < 1:

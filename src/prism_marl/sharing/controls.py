@@ -93,7 +93,7 @@ class FilmLinear(RoleLinear):
 class SpectralControl(Sharing):
     """Factorised as in Prism, with the orthogonality term, without thresholds and diversity."""
 
-    common: float = 0.5  # share of singular values that are the same for every identity (Prism)
+    common: float = 0.5  # share of singular values that all identities have in common (Prism)
     ortho: float = 0.01  # weight of the orthogonality term (Prism)
 
     def validate(self) -> None:
@@ -113,7 +113,7 @@ class SpectralControl(Sharing):
 
 @dataclass(frozen=True)
 class SpectrumDelta(SpectralControl):
-    """Every agent adds its own numbers to the singular values: as flexible as Prism, without its thresholds."""
+    """Control: every agent adds learned numbers to the singular values, without thresholds or masks."""
 
     label: ClassVar[str] = "Spectrum + delta"
 
@@ -128,12 +128,12 @@ class SpectrumDelta(SpectralControl):
 
 @dataclass(frozen=True)
 class RandomSpectrum(SpectralControl):
-    """Each agent has random singular directions off for good: SNP on the spectrum, Prism without learning."""
+    """Control: random masks on the singular values that never change (SNP on the spectrum)."""
 
     label: ClassVar[str] = "Random spectrum"
 
     method: Literal["random_spectrum"] = "random_spectrum"
-    ratio: float = 0.1  # probability that a separate direction of an agent is off (as nodes in SNP)
+    ratio: float = 0.1  # probability that a separate direction is off for an agent (as for nodes in SNP)
 
     def validate(self) -> None:
         super().validate()
@@ -151,7 +151,7 @@ class RandomSpectrum(SpectralControl):
 
 @dataclass(frozen=True)
 class FiLM(Sharing):
-    """Every agent scales and shifts the outputs of shared layers; at the start equal to FuPS+ID."""
+    """Control: every agent scales and shifts the outputs of shared layers."""
 
     label: ClassVar[str] = "FiLM"
 

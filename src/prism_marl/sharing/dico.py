@@ -64,14 +64,14 @@ class DiverseLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class DiCo(Sharing):
-    """A shared network whose last layer has own parts beside it; their size is set by the diversity of the team."""
+    """A shared network plus private parts in the last layer, scaled to hold the behavioural diversity at a target."""
 
     label: ClassVar[str] = "DiCo"
     agent_id: ClassVar[bool] = False
     last_action: ClassVar[bool] = False
 
     method: Literal["dico"] = "dico"
-    snd: float = 1.0  # system neural diversity that is kept: mean distance of two agents' outputs; 0 = full sharing
+    snd: float = 1.0  # target for the system neural diversity (mean distance of two agents' outputs); 0 = full sharing
     interval: int = 5_000  # environment steps between two measurements of the diversity; 0 = never
 
     def validate(self) -> None:

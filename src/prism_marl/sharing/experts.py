@@ -59,15 +59,15 @@ class ExpertLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class SharedExperts(Sharing):
-    """Shared experts in every layer but the GRU; an agent owns nothing but the weights of its mixture."""
+    """A few shared matrices in every layer but the GRU; each agent learns how to mix them."""
 
     label: ClassVar[str] = "Mixture of experts"
 
     method: Literal["experts"] = "experts"
-    experts: int = 4  # matrices of each layer
-    balance: float = 0.01  # weight of the term that spreads a team over its experts
-    spread: float = 0.1  # deviation of the routers at the start; with 0 all agents begin alike
-    ids: bool = True  # agents read their index, too; if not, only their routers tell them apart
+    experts: int = 4  # expert matrices in each layer
+    balance: float = 0.01  # weight of the loss term that makes the team use all experts equally
+    spread: float = 0.1  # standard deviation of the initial routers; with 0 all agents start equal
+    ids: bool = True  # agents read their index, too; if not, only their routers differ
 
     def validate(self) -> None:
         if self.experts < 1:

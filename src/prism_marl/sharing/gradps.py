@@ -101,16 +101,16 @@ def clone_layers(tree: object) -> list[CloneLinear]:
 
 @dataclass(frozen=True)
 class GradPS(Sharing):
-    """Full sharing without an index, in which neurons are cloned where agents disagree, in every layer but the GRU."""
+    """Full sharing without an id, in which neurons are cloned where agents' gradients cancel."""
 
     label: ClassVar[str] = "GradPS"
     agent_id: ClassVar[bool] = False
 
     method: Literal["gradps"] = "gradps"
-    clones: int = 2  # most clones of a neuron: 2 for predators and prey, 3 for battles (official code)
-    efficiency: float = 0.2  # a neuron is divided if less than this share of its agents' gradients is left in the sum
-    merge: float = 0.02  # clones that differ by less than this share of their lengths become one again; 0 = never
-    interval: int = 50_000  # environment steps between two such changes; 0 = never
+    clones: int = 2  # largest number of clones of a neuron (official code: 2 for predators and prey, 3 for SMAC)
+    efficiency: float = 0.2  # split a neuron if its agents' summed gradient is below this share of their sizes
+    merge: float = 0.02  # merge clones that differ by less than this share of their lengths; 0 = never
+    interval: int = 50_000  # environment steps between splits and merges; 0 = never
 
     def validate(self) -> None:
         if self.clones < 2:

@@ -52,7 +52,7 @@ def affinity_propagation(similarity: Float[Array, "n n"], preference: float, key
 
 @dataclass(frozen=True)
 class HetDPS(Sharing):
-    """One network for each group of agents; groups follow what agents turn out to be."""
+    """One network for each group of agents; the groups are computed again during training."""
 
     label: ClassVar[str] = "HetDPS"
     agent_id: ClassVar[bool] = False
@@ -60,10 +60,10 @@ class HetDPS(Sharing):
     targets_at_once: ClassVar[bool] = True
 
     method: Literal["hetdps"] = "hetdps"
-    distance: Literal["response", "policy"] = "response"  # by what follows an action (HetDPS), or by actions (MADPS)
-    tolerance: float = 1.0  # agents that are closer belong together; 1 is the deviation of a code without data
-    merge: Literal["majority", "average"] = "majority"  # a merged group has the network of most, or the mean of all
-    interval: int = 100_000  # environment steps between two groupings; 0 = never
+    distance: Literal["response", "policy"] = "response"  # by effects of actions (HetDPS), or by actions (MADPS)
+    tolerance: float = 1.0  # agents that are closer form a group; 1 is the deviation of a code without data
+    merge: Literal["majority", "average"] = "majority"  # network of a merged group: of the majority, or the mean
+    interval: int = 100_000  # environment steps between two computations of the groups; 0 = never
 
     def validate(self) -> None:
         if self.tolerance <= 0:

@@ -39,12 +39,12 @@ class SphereLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class HPS(Sharing):
-    """Shared directions on the unit sphere, own scales, in every layer but the GRU."""
+    """Agents share the directions of weight vectors and have private lengths, in every layer but the GRU."""
 
     label: ClassVar[str] = "HPS"
 
     method: Literal["hps"] = "hps"
-    ids: bool = True  # agents read their index, too; if not, only their scales tell them apart
+    ids: bool = True  # agents read their index, too; if not, only their scales differ
 
     def reads_id(self) -> bool:
         return self.ids

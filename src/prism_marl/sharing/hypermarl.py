@@ -83,7 +83,7 @@ class OffsetLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class HyperMARL(Sharing):
-    """Generated weights. The hypernetwork does not get the observation, and the policy does not get the id.
+    """A hypernetwork generates each agent's weights from a learned embedding of the agent.
 
     As in the official recurrent agent, the GRU and the layer before it are shared. There, all layers use one embedding
     per agent; here every layer has its own, so that a layer remains one self-contained module.
@@ -93,12 +93,12 @@ class HyperMARL(Sharing):
     agent_id: ClassVar[bool] = False
 
     method: Literal["hypermarl"] = "hypermarl"
-    variant: Literal["mlp", "linear"] = "mlp"  # hypernetwork with a hidden layer, or own matrices plus a shared one
-    embedding: int = 4  # length of an agent's vector: 4 to 8 in the paper, where 64 is worse
+    variant: Literal["mlp", "linear"] = "mlp"  # hypernetwork with a hidden layer, or matrices per agent + shared one
+    embedding: int = 4  # length of an agent's embedding: 4 to 8 in the paper, where 64 is worse
     hidden: int = 64  # width of the hypernetwork (official code)
-    gain: float = RELU_GAIN  # scale of generated hidden layers at the start (official code)
-    values_gain: float = 1.0  # the same for a layer of action values (official code, critic)
-    actions_gain: float = 0.01  # the same for a layer of continuous actions (official code, actor)
+    gain: float = RELU_GAIN  # initial scale of generated hidden layers (official code)
+    values_gain: float = 1.0  # initial scale of a generated layer of action values (official code, critic)
+    actions_gain: float = 0.01  # initial scale of a generated layer of continuous actions (official code, actor)
 
     def validate(self) -> None:
         for name in ("embedding", "hidden"):

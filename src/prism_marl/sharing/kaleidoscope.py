@@ -62,25 +62,24 @@ class ThresholdLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class Kaleidoscope(Sharing):
-    """Learned weight masks with a diversity term that separates them; weights that no identity uses are reset at an
-    interval."""
+    """One learned mask per agent on all weights, and a diversity term that makes the masks differ."""
 
     label: ClassVar[str] = "Kaleidoscope"
     unused_norms: ClassVar[bool] = True
 
     method: Literal["kaleidoscope"] = "kaleidoscope"
-    diversity: float = 5.0  # strength of the diversity term relative to the task loss
-    window: int = 100  # losses that the adaptive scale averages
-    layer_base: float = 2.0  # layer l (from 0) has the weight layer_base**l in the diversity term
-    threshold_scale: float = 5.0  # thresholds start at -(scale * u + shift), u uniform in [0, 1]
-    threshold_shift: float = 5.0  # shift of that start: the larger, the fewer weights are masked at first
+    diversity: float = 5.0  # size of the diversity term relative to the task loss
+    window: int = 100  # number of recent losses that the adaptive scale averages
+    layer_base: float = 2.0  # weight of layer l (from 0) in the diversity term is layer_base**l
+    threshold_scale: float = 5.0  # initial thresholds are -(scale * u + shift), u uniform in [0, 1]
+    threshold_shift: float = 5.0  # the larger, the fewer weights are masked at the start of training
     reset_interval: int = 1_000_000  # environment steps between resets; 0 = never
     reset_ratio: float = 0.2  # probability that a weight which no identity uses is sampled again
-    masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
-    mask_critics: bool = True  # MATD3's critics are masks on one network too, with LayerNorm; False = independent
-    critic_diversity: float = 0.1  # strength of the diversity term of critics
-    critic_threshold_scale: float = 20.0  # thresholds of critics start at -(scale * u + shift), u uniform in [0, 1]
-    critic_threshold_shift: float = 0.0  # shift of that start; with 0 the masks of critics differ at once
+    masks: Literal["agent", "role"] = "agent"  # one mask per agent, or one per unit type
+    mask_critics: bool = True  # MATD3's critics are masks on one network, with LayerNorm; False: separate critics
+    critic_diversity: float = 0.1  # size of the diversity term of the critics
+    critic_threshold_scale: float = 20.0  # initial thresholds of critics are -(scale * u + shift), u uniform in [0, 1]
+    critic_threshold_shift: float = 0.0  # with 0 the masks of the critics differ from the start
     critic_reset_interval: int = 800_000  # environment steps until the next critic gets new thresholds; 0 = never
 
     def validate(self) -> None:

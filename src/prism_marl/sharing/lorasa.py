@@ -49,7 +49,7 @@ class LowRankLinear(RoleLinear):
 
 @dataclass(frozen=True)
 class LoRASA(Sharing):
-    """A shared network learns until ``switch_step``; after that, only an adapter of rank r per agent learns."""
+    """One shared network until `switch_step`; then it is frozen, and each agent trains low-rank adapters."""
 
     label: ClassVar[str] = "LoRASA"
     phased: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class LoRASA(Sharing):
     method: Literal["lorasa"] = "lorasa"
     rank: int = 4  # rank of the adapters (official code)
     alpha: float = 1.0  # the correction is scaled by alpha / rank (official code)
-    switch_step: int = 1_000_000  # environment step at which W freezes and adapters start to learn (our choice)
+    switch_step: int = 1_000_000  # environment step at which W is frozen and adapters start to learn (our choice)
     joint: bool = False  # train the network and the adapters together from the start
 
     def validate(self) -> None:

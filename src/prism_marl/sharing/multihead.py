@@ -11,7 +11,7 @@ from prism_marl.sharing.nops import independent_linear
 
 @dataclass(frozen=True)
 class MultiHead(Sharing):
-    """FuPS+ID in which every agent has its own last layers: the last one alone, or all from ``depth`` on."""
+    """Shared layers, and behind them private last layers for each agent (from `depth` on)."""
 
     label: ClassVar[str] = "Multi-head"
 

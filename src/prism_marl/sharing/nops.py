@@ -49,7 +49,7 @@ def independent_linear(fan_in: int, fan_out: int, *, identities: int, key: Key[A
 
 @dataclass(frozen=True)
 class NoPS(Sharing):
-    """One network per agent, with the observation as its only input (as the published counts imply)."""
+    """One network per agent, with the observation as its only input (as the published parameter counts imply)."""
 
     label: ClassVar[str] = "NoPS"
     agent_id: ClassVar[bool] = False

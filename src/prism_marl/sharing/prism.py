@@ -33,36 +33,36 @@ from prism_marl.sharing.spectral import HIGHEST, FactoredLinear, initial_factors
 
 @dataclass(frozen=True)
 class Prism(Sharing):
-    """Shared singular vectors; each identity masks part of the spectrum."""
+    """Shared singular vectors; each agent learns a mask on some of the singular values."""
 
     label: ClassVar[str] = "Prism"
     unused_norms: ClassVar[bool] = True
 
     method: Literal["prism"] = "prism"
-    common: float = 0.5  # share of singular values that every identity uses unmasked
+    common: float = 0.5  # share of singular values that all identities use unmasked
     ortho: float = 0.01  # weight of the orthogonality term
-    diversity: float = 5.0  # strength of the diversity term relative to the task loss
-    masks: Literal["agent", "role"] = "agent"  # one mask per agent, or per unit type
-    ids: bool = field(default=True, metadata={"since": 2})  # agents read their index; if not, only masks differ
-    init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # start of U, s, V
-    common_part: Literal["leading", "trailing", "random"] = "leading"  # which singular values are common
-    threshold_scale: float = 5.0  # thresholds start at -(scale * u + shift), u uniform in [0, 1]
-    threshold_shift: float = 5.0  # shift of that start: the larger, the fewer directions are off at first
-    threshold_init: Literal["own", "shared"] = field(  # each identity samples its own, or all start from one sample
+    diversity: float = 5.0  # size of the diversity term relative to the task loss
+    masks: Literal["agent", "role"] = "agent"  # one mask per agent, or one per unit type
+    ids: bool = field(default=True, metadata={"since": 2})  # agents read their index; if not, only their masks differ
+    init: Literal["svd_of_torch", "svd_of_orthogonal", "random_orthonormal"] = "svd_of_torch"  # initial U, s, V
+    common_part: Literal["leading", "trailing", "random"] = "leading"  # which singular values are common, by size
+    threshold_scale: float = 5.0  # initial thresholds are -(scale * u + shift), u uniform in [0, 1]
+    threshold_shift: float = 5.0  # the larger, the fewer directions are off at the start of training
+    threshold_init: Literal["own", "shared"] = field(  # each identity samples its own, or all start from the same
         default="own", metadata={"since": 2}
     )
-    ste: StraightThrough = "tanh"  # backward pass of the binary mask
-    ties: Literal["still", "apart"] = "still"  # masks that agree are left alone (the paper), or pushed apart
-    div_detach_s: bool = True  # the diversity term moves thresholds only, not singular values
-    div_mode: Literal["adaptive", "fixed"] = "adaptive"  # scale diversity to the task loss, or use it as it is
-    window: int = 100  # losses that the adaptive scale averages
-    spectrum_abs: bool = True  # masks compare |s|; False = s, as in the paper, and a negative s stays off
+    ste: StraightThrough = "tanh"  # gradient of the binary mask (straight-through estimator)
+    ties: Literal["still", "apart"] = "still"  # diversity gradient of equal masks: zero (the paper), or separating
+    div_detach_s: bool = True  # the diversity term trains thresholds only, not singular values
+    div_mode: Literal["adaptive", "fixed"] = "adaptive"  # diversity term: follow the task loss, or constant weight
+    window: int = 100  # number of recent losses that the adaptive scale averages
+    spectrum_abs: bool = True  # masks compare |s|; False: they compare s as in the paper, so a negative s stays off
     detach_max: bool = False  # no gradient through the largest |s|
-    layer_base: float = 1.0  # layer l (from 0) has the weight layer_base**l in the diversity term
-    ortho_norm: Literal["sum", "r2"] = "sum"  # orthogonality: plain sum, or each layer divided by its rank squared
+    layer_base: float = 1.0  # weight of layer l (from 0) in the diversity term is layer_base**l
+    ortho_norm: Literal["sum", "r2"] = "sum"  # orthogonality term: plain sum, or each layer divided by rank squared
     threshold_rate: float = 1.0  # learning rate of thresholds relative to the rest
-    reset_interval: int = 0  # environment steps between revivals of directions that no identity uses; 0 = never
-    reset_ratio: float = 0.5  # probability that such a direction is revived
+    reset_interval: int = 0  # environment steps between resets of directions that no identity uses; 0 = never
+    reset_ratio: float = 0.5  # probability that such a direction is reset
     frob_decay: float = 0.0  # weight of half the squared Frobenius norm of U diag(s) V^T; 0 = none
 
     def validate(self) -> None:

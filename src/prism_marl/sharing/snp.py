@@ -21,8 +21,8 @@ class SNP(Sharing):
 
     method: Literal["snp"] = "snp"
     ratio: float = 0.1  # share of nodes that are off for each agent
-    exact: bool = False  # prune exactly round(ratio * width) nodes instead of each with that probability
-    prune_output: bool = False  # also mask action nodes, as the paper says; but a masked actuator never moves
+    exact: bool = False  # mask exactly round(ratio * width) nodes, instead of each node with this probability
+    prune_output: bool = False  # also mask outputs, as in the paper; but an actuator whose output is masked never moves
 
     def validate(self) -> None:
         if not 0 <= self.ratio < 1:
