@@ -46,10 +46,10 @@ def test_the_doctor_finds_everything_here_and_asks_no_network(examined, monkeypa
     assert told["Devices"]["cpu 0"]["state"] == "ok"
     assert set(told["Extras"]) == set(requirements.extras_of("prism-marl")) - {"dev"}
     assert told["Extras"]["mujoco"]["state"] == "ok" and "mujoco 3.4.0" in told["Extras"]["mujoco"]["about"]
-    assert "1 file, 1.0 of 1024 MiB" in told["Kept programs"]["lowered programs"]["about"]
+    assert "1 file, 1.0 of 1024 MiB" in told["Cached programs"]["lowered programs"]["about"]
     assert told["Programs and libraries"]["ffmpeg"]["state"] == "ok"
     assert cli.main(["doctor"]) == 0
-    assert "Nothing needed is broken." in capsys.readouterr().out
+    assert "Everything that a run needs works." in capsys.readouterr().out
 
 
 def test_the_doctor_names_the_command_for_what_is_missing(examined, monkeypatch):

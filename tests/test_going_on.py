@@ -110,7 +110,7 @@ def test_the_command_line_extends(prism_marl, finished, tmp_path):
     assert load_experiment(folder).run.steps == 90
     for words, complaint in (
         (["--extend", "100"], "--out FOLDER"),
-        (["roles/2", "--extend", "100", "--out", str(folder)], "goes on with its own settings; leave out roles/2"),
+        (["roles/2", "--extend", "100", "--out", str(folder)], "keeps its own settings; leave out roles/2"),
         (["--extend", "100", "--seeds", "3", "--out", str(folder)], "leave out --run.seeds"),
         (["--extend", "100", "--from", str(finished), "--out", str(folder)], "leave out --from"),
         ([], "task: name one"),
@@ -200,7 +200,7 @@ def test_a_grown_run_continues_bit_by_bit_and_keeps_its_start(pair, tmp_path, mo
         path.unlink()
     for name in ("eval", "train", "timing"):
         (whole / f"{name}.jsonl").unlink()
-    with pytest.raises(UserError, match="the networks that this run begins with cannot be read"):
+    with pytest.raises(UserError, match="the initial networks of this run cannot be read"):
         runner.run(load_experiment(whole), whole)
 
 

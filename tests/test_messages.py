@@ -190,6 +190,6 @@ def test_ctrl_c_while_a_run_compiles_is_answered_within_two_seconds(tmp_path):
         said += process.stderr.read()
         assert process.wait(60) == 130
         took = time.monotonic() - asked
-    assert "prism-marl: stopped while compiling; the same command goes on from there\n" in said
+    assert "prism-marl: stopped while compiling; the same command continues from there\n" in said
     assert "Traceback" not in said and took < 2, said
     assert not (tmp_path / "run" / "done").exists()

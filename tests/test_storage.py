@@ -259,7 +259,7 @@ def test_rows_that_were_changed_are_noticed(folder):
 def test_checkpoints_that_are_gone_do_not_begin_the_run_again_over_its_rows(folder):
     shutil.rmtree(folder / "checkpoints")
     before = (folder / "eval.jsonl").read_bytes()
-    stopped(folder, "has rows of training but no checkpoint; put its checkpoints back or use a new folder")
+    stopped(folder, "has training metrics but no checkpoint; put its checkpoints back or use a new folder")
     assert (folder / "eval.jsonl").read_bytes() == before
 
 

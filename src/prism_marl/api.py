@@ -105,7 +105,7 @@ def train(
     if begin_from is None:
         if freeze != "nothing":
             raise UserError(
-                "--freeze: only a run that begins with another run's networks has what can be frozen: --from"
+                "--freeze: only networks that come from another run can be frozen; name that run with --from"
             )
         folder = Path(out) if out is not None else chosen.folder(Path("runs"))
     else:

@@ -92,7 +92,7 @@ def demo_experiment(method: str, steps: int | None = None) -> Experiment:
 
 def summary(runs: list[Run]) -> list[Table | str]:
     """What the visitor has just seen, in numbers that are read from the run folders."""
-    made = table(f"{runs[0].task}, {LEARNER.upper()}", ("method",), ("return", "parameters", "of an agent's own"))
+    made = table(f"{runs[0].task}, {LEARNER.upper()}", ("method",), ("return", "parameters", "private per agent"))
     lines, agents = list[Table | str]([made]), describe(TASK).agents
     for run in runs:
         final, size = final_of(run.evaluations), next(row for row in run.footprint if row.method == run.method)
@@ -101,7 +101,7 @@ def summary(runs: list[Run]) -> list[Table | str]:
         if run.spectra is not None:
             first, last, total = parted(run.spectra)
             lines.append(
-                f"\n{size.label}: agents read no id, and all began with the same thresholds. Masks of two agents "
+                f"\n{size.label}: agents read no id, and all started with the same thresholds. Masks of two agents "
                 f"differed in {first} of {total} own directions before training (all seeds) and differ in {last} now."
             )
     return lines

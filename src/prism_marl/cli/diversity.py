@@ -28,13 +28,13 @@ COLUMNS = {  # of the first table
     "gradients_opposed": "pairs opposed",
 }
 READ = """\
-diversity: how differently two agents act on the same observation, mean over pairs; 0 = alike. Compare it with chance,
-  which is what separate networks with fresh random numbers give on the same observations.
-by matrices: the same while all agents act under one id, so that only their matrices tell them apart.
-private share: what changes in the matrices when two agents swap; 0 = the same matrices, 1 = nothing in common (chance).
-masks differ: share of mask entries on which two agents differ; "-" where the method has no masks.
-gradient cosine: 1 = agents pull shared parameters in one direction, 0 = unrelated (chance), -1 = against each other;
-  "-" where agents share no parameters. pairs opposed: share of pairs with a negative cosine (chance: half)."""
+diversity: system neural diversity, how differently two agents act on the same observation, averaged over pairs; 0 =
+  all agents have the same policy. chance: the same for separate, randomly initialised networks.
+by matrices: diversity when all agents read the same id, so that only their weight matrices can differ.
+private share: relative difference of two agents' matrices; 0 = the same matrices, 1 = independent matrices (chance).
+masks differ: share of mask entries in which two agents differ; "-" if the method has no masks.
+gradient cosine: 1 = the gradients of two agents on shared parameters agree, 0 = unrelated (chance), -1 = opposed;
+  "-" if agents share no parameters. pairs opposed: share of pairs with a negative cosine (chance: half)."""
 
 
 def run(argv: list[str]) -> int:

@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
         "Devices": devices,
         "Extras": extras,
         "Programs and libraries": programs,
-        "Kept programs": caches,
+        "Cached programs": caches,
     }
     findings = {name: list(look()) for name, look in sections.items()}
     broken = [finding for section in findings.values() for finding in section if finding.state == "broken"]
@@ -67,7 +67,12 @@ def _show(findings: dict[str, list[Finding]], broken: int) -> None:
             about = finding.about + (f"\n{finding.remedy}" if finding.remedy else "")
             rows.add_row(finding.name, finding.state, about)
         show(rows)
-    show("", f"{counted(broken, 'thing')} that every run needs is broken." if broken else "Nothing needed is broken.")
+    show(
+        "",
+        f"{counted(broken, 'thing')} that every run needs is broken."
+        if broken
+        else "Everything that a run needs works.",
+    )
 
 
 def versions() -> Iterable[Finding]:
@@ -123,23 +128,23 @@ def extras() -> Iterable[Finding]:
 
 
 def programs() -> Iterable[Finding]:
-    """Programs beside Python: for films, for the camera, for the tests of the page."""
+    """Programs beside Python: for videos, for MuJoCo's renderer, for the tests of the report."""
     try:
-        yield Finding("ffmpeg", "ok", f"{find_ffmpeg()}: films as MP4")
+        yield Finding("ffmpeg", "ok", f"{find_ffmpeg()}: videos as MP4")
     except UserError:
         command = f"install ffmpeg, or {install_command(extra='video')}"
-        yield Finding("ffmpeg", "missing", "films as MP4; GIF needs nothing", command)
+        yield Finding("ffmpeg", "missing", "videos as MP4; GIFs work without it", command)
     if held := graphics_packages():
         chosen = f", MUJOCO_GL={os.environ['MUJOCO_GL']}" if os.environ.get("MUJOCO_GL") else ""
-        yield Finding("graphics", "ok", f"{', '.join(held)}{chosen}: robots through MuJoCo's camera")
+        yield Finding("graphics", "ok", f"{', '.join(held)}{chosen}: MuJoCo's renderer (--camera)")
     else:
-        about = "robots through MuJoCo's camera; stick figures need nothing"
+        about = "MuJoCo's renderer (--camera); stick figures work without it"
         yield Finding("graphics", "missing", about, "apt-get install libegl1")
     browser = os.environ.get("CHROME") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser:
-        yield Finding("browser", "ok", f"{browser}: the tests of the page")
+        yield Finding("browser", "ok", f"{browser}: for tests of the report")
     else:
-        about = "only the tests of the page need one; any browser shows a page"
+        about = "only the tests of the report need Chromium or Chrome; any browser shows a report"
         yield Finding("browser", "missing", about, "apt-get install chromium")
 
 

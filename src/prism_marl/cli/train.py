@@ -111,11 +111,11 @@ def _parser() -> Arguments:
 
 
 def _check_extension(found: argparse.Namespace, fields: list[tuple[str, str]]) -> None:
-    """A run goes on with its own settings: it is only said which run, and how far."""
+    """The run keeps its own settings, so only its folder and the new number of steps may be given."""
     if found.out is None:
         raise UserError("--extend: say which finished run with --out FOLDER")
     given = [f"--{path}" for path, _ in [*Arguments.short_fields(found), *fields]]
     given += [] if found.task is None else [found.task]
     given += [f"--{WORDS.get(name, name)}" for name in DEFAULTS if getattr(found, name) != DEFAULTS[name]]
     if given:
-        raise UserError(f"--extend: the run in {found.out} goes on with its own settings; leave out {given[0]}")
+        raise UserError(f"--extend: the run in {found.out} keeps its own settings; leave out {given[0]}")

@@ -157,7 +157,7 @@ def _refuse_another_precision(folder: Path) -> None:
     if jax.default_backend() != "cpu" and began in ("float32", "tf32") and began != precision():
         way = "with `train --tf32`" if began == "tf32" else "without --tf32"
         raise UserError(
-            f"--tf32: the run in {folder} was begun with products in {began}, not {precision()}; "
+            f"--tf32: the run in {folder} was started with products in {began}, not {precision()}; "
             f"continue it {way}, or choose another --out"
         )
 
@@ -179,7 +179,7 @@ def refuse_lost_checkpoints(folder: Path) -> None:
         path = folder / name
         if path.exists() and path.stat().st_size:
             raise UserError(
-                f"{folder} has rows of training but no checkpoint; put its checkpoints back or use a new folder", code=1
+                f"{folder} has training metrics but no checkpoint; put its checkpoints back or use a new folder", code=1
             )
 
 

@@ -46,8 +46,8 @@ def resume(folder: Path, step: int, facts: Mapping[str, Any], inside: HeldFolder
         difference = f"a machine that cannot be compared, because {FILE} cannot be read"
     if difference and strict:
         raise UserError(
-            f"--strict: from step {step:,} on, {folder} would go on under {difference}, which can change its numbers; "
-            "restore what it was begun with, or leave out --strict"
+            f"--strict: from step {step:,} on, {folder} would continue with {difference}, which can change numbers; "
+            "restore what it was started with, or leave out --strict"
         )
     if difference:
         kept.append(_segment(facts, step))

@@ -34,7 +34,7 @@ def load_policy(run: str | Path, seed: int | None = None) -> Policy:
         import jax  # noqa: F401
     except ImportError:
         raise UserError(
-            f"{path} keeps no policy of its newest checkpoint, and taking one from the checkpoint needs JAX; "
+            f"{path} has no policy file of its newest checkpoint, and reading the checkpoint needs JAX; "
             "use `prism-marl export` where JAX is installed"
         ) from None
     from prism_marl.runs.exporting import RunPolicies

@@ -52,7 +52,7 @@ def stop_signals() -> Iterator[Stop]:
     try:
         yield stop
     except StopNow:
-        raise UserError("stopped while compiling; the same command goes on from there", code=130) from None
+        raise UserError("stopped while compiling; the same command continues from there", code=130) from None
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

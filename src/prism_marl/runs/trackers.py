@@ -169,7 +169,7 @@ class Guarded(Quiet):
             trouble = f"--sinks: {self._tracker.package} failed ({type(error).__name__}: {said})"
             if not self._tracker.delivered:
                 raise UserError(f"{trouble}; correct its settings or leave it out") from error
-            self._monitor.note(f"{trouble}; it gets no more rows, the run continues and the row files are complete")
+            self._monitor.note(f"{trouble}; it gets no more metrics; the run continues, and its own files are complete")
 
 
 @contextlib.contextmanager

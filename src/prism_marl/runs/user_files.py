@@ -56,7 +56,7 @@ def record_user_files(experiment: Experiment, folder: Path, inside: HeldFolder |
         if digest not in digests:
             was = f"it was {recorded[name][:SHOWN]}" if name in recorded else "this file was not there"
             raise UserError(
-                f"{name}: this file (sha256 {digest[:SHOWN]}) is not the one that the run in {folder} was begun with "
+                f"{name}: this file (sha256 {digest[:SHOWN]}) is not the one that the run in {folder} was started with "
                 f"({was}), so its numbers would change; restore the file or choose another --out"
             )
 

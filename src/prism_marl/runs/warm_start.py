@@ -64,13 +64,13 @@ def kept_networks(experiment: Experiment, folder: Path) -> dict[str, np.ndarray]
         networks = safetensors.numpy.load(check_plain(folder / START, folder, LARGEST_FILE).read_bytes())
     except (OSError, ValueError, TypeError, KeyError, MemoryError, safetensors.SafetensorError) as error:
         raise UserError(
-            f"{folder / START}: the networks that this run begins with cannot be read ({type(error).__name__}); "
+            f"{folder / START}: the initial networks of this run cannot be read ({type(error).__name__}); "
             "put the file back or choose another --out",
             code=1,
         ) from None
     if digest(networks, "") != experiment.start.digest:
         raise UserError(
-            f"{folder / START}: these are not the networks that this run begins with; put the file back or choose "
+            f"{folder / START}: these are not the initial networks of this run; put the file back or choose "
             "another --out",
             code=1,
         )
@@ -96,7 +96,7 @@ def check_fit(experiment: Experiment, networks: dict[str, np.ndarray]) -> None:
             )
     if experiment.start.freeze == "shared" and not own:
         label = experiment.sharing.label
-        raise UserError(f"--freeze: {label} has no numbers of single agents, so nothing would learn; leave it out")
+        raise UserError(f"--freeze: {label} has no private parameters, so nothing would be trained; leave it out")
 
 
 def begin_with(trainer: Trainer, state: TrainState, networks: dict[str, np.ndarray]) -> TrainState:
