@@ -119,7 +119,14 @@ def test_the_command_and_the_function_agree(measuring, prism_marl):
 def test_the_tables_say_how_to_read_them(measuring, prism_marl):
     code, out, err = prism_marl("diversity", measuring, "--seed", 1, "--episodes", 4)
     assert code == 0 and not err
-    for words in ("NoPS on roles/4: 4 episodes of each seed", "agent 4", "gru.hidden", "chance:", "0 = unrelated", "1    "):
+    for words in (
+        "NoPS on roles/4: 4 episodes of each seed",
+        "agent 4",
+        "gru.hidden",
+        "chance:",
+        "0 = unrelated",
+        "1    ",
+    ):
         assert words in out
 
 

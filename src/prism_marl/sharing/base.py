@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from prism_marl.errors import UserError
 from prism_marl.sharing.arguments import checked_linear
-from prism_marl.sharing.products import aligned, apart, few_outputs, summed, times
+from prism_marl.sharing.products import aligned, chosen, few_outputs, summed, times
 
 Kind = Literal["input", "recurrent", "hidden", "values", "actions"]
 """The position of a layer: before a recurrent core, inside it, between, or as the last layer (action values of a
@@ -99,28 +99,9 @@ def select_rows(table: Float[Array, "m f"], identity: Identity) -> Float[Array, 
     if identity.ndim == 1 or table.shape[0] > 16:
         return table[identity]
     if jax.default_backend() != "cpu" and table.shape[0] <= FEW_ROLES:
-        return _chosen(table, identity)
+        return chosen(table, identity)
     one_hot = jax.nn.one_hot(identity, table.shape[0], dtype=table.dtype)
     return jnp.matmul(one_hot, table, precision=jax.lax.Precision.HIGHEST)  # exact: a row times one
-
-
-@jax.custom_vjp
-def _chosen(table: Float[Array, "m f"], identity: Int[Array, "*b a"]) -> Float[Array, "*b a f"]:
-    found = jnp.broadcast_to(table[0], (*identity.shape, table.shape[1]))
-    for index in range(1, table.shape[0]):
-        found = jnp.where((identity == index)[..., None], table[index], found)
-    return found
-
-
-def _chosen_backward(kept: tuple[Array, int], gradient: Array) -> tuple[Array, None]:
-    identity, number = kept
-    # Kept apart from other layers, whose gradients XLA would else join to one, which copies them.
-    one_hot, gradient = apart((jax.nn.one_hot(identity, number, dtype=gradient.dtype), gradient))
-    flat = (leaf.reshape(-1, leaf.shape[-1]) for leaf in (one_hot, gradient))
-    return jnp.einsum("nm,nf->mf", *flat, precision=jax.lax.Precision.HIGHEST), None
-
-
-_chosen.defvjp(lambda table, identity: (_chosen(table, identity), (identity, table.shape[0])), _chosen_backward)
 
 
 def apply_per_identity(

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Tensors = TypeVar("Tensors")
 
@@ -67,3 +67,23 @@ def on_matrix_units() -> bool:
 
 def _padded(array: Array, missing: int) -> Array:
     return jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
+
+
+@jax.custom_vjp
+def chosen(table: Float[Array, "m f"], identity: Int[Array, "*b a"]) -> Float[Array, "*b a f"]:
+    """The row of each identity, without a copy of them in memory."""
+    found = jnp.broadcast_to(table[0], (*identity.shape, table.shape[1]))
+    for index in range(1, table.shape[0]):
+        found = jnp.where((identity == index)[..., None], table[index], found)
+    return found
+
+
+def _chosen_backward(kept: tuple[Array, int], gradient: Array) -> tuple[Array, None]:
+    identity, number = kept
+    # Kept apart from other layers, whose gradients XLA would else join to one, which copies them.
+    one_hot, gradient = apart((jax.nn.one_hot(identity, number, dtype=gradient.dtype), gradient))
+    flat = (leaf.reshape(-1, leaf.shape[-1]) for leaf in (one_hot, gradient))
+    return jnp.einsum("nm,nf->mf", *flat, precision=jax.lax.Precision.HIGHEST), None
+
+
+chosen.defvjp(lambda table, identity: (chosen(table, identity), (identity, table.shape[0])), _chosen_backward)
