@@ -91,6 +91,11 @@ def unchecked_flags(value: Any, shape: Any) -> np.ndarray:
     return np.asarray(value).astype(bool)
 
 
+def unchecked_rewards(self: Any, rewards: Any) -> tuple[np.ndarray, float]:
+    each = np.asarray([*rewards.values()])
+    return each, float(sum(each.tolist()))
+
+
 def unchecked_see(self: Any, row: int, obs: Any) -> None:
     for held, new in zip(self._seen, obs, strict=True):
         held[row] = new
@@ -99,7 +104,7 @@ def unchecked_see(self: Any, row: int, obs: Any) -> None:
 UNCHECKED = [
     (team.Team, "known", lambda self, what, given: None),
     (team.Team, "present", lambda self, playing: list(playing)),
-    (team.Team, "rewards", lambda self, rewards: rewards),
+    (team.Team, "rewards", unchecked_rewards),
     (team, "box", unchecked_box),
     (team, "flags", unchecked_flags),
     (team.Team, "_each_has_one", lambda self, legal: True),

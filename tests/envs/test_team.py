@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from prism_marl.envs.python import team as team_module
+from prism_marl.envs.python.pettingzoo import PettingZoo
 from prism_marl.envs.python.spaces import MisfitError, flags
 from prism_marl.envs.python.team import Team
 from prism_marl.errors import UserError
@@ -34,6 +35,25 @@ class Room:
 
     def action_space(self, agent: str) -> spaces.Discrete:
         return spaces.Discrete(ACTIONS)
+
+
+class Playroom(Room):
+    """One that can be played; its agents leave one after the other."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(AGENTS)
+        return self._seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        self.agents = self.agents[1:]
+        nobody = dict.fromkeys(AGENTS, False)
+        return self._seen(), dict.fromkeys(AGENTS, 1.0), nobody, nobody, {}
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return {agent: np.ones(SIZE, self.dtype) for agent in self.agents}
+
+    def close(self) -> None:
+        pass
 
 
 def _limits(dtype: np.dtype) -> tuple[int, int]:
@@ -122,13 +142,30 @@ def test_rewards_of_all(rewards):
     team = Team("mine", Room("f4"), spaces)
     given = dict(zip(AGENTS, rewards, strict=False))
     together = found(lambda: team.rewards(given))
-    alone = found(lambda: {agent: team._reward(agent, reward) for agent, reward in given.items()})
-    assert type(together) is type(alone)
+    alone = found(lambda: [team._reward(agent, reward) for agent, reward in given.items()])
     if isinstance(alone, str):
         assert together == alone
     else:
-        assert all(type(reward) is float for reward in together.values()) and list(together) == list(alone)
-        np.testing.assert_array_equal([*together.values()], [*alone.values()])
+        each, total = together
+        assert each.dtype == np.float64 and type(total) is float
+        np.testing.assert_array_equal(each, [*alone, *[0.0] * (len(AGENTS) - len(alone))])
+        np.testing.assert_array_equal(total, float(sum(alone)))
+
+
+def test_rewards_go_to_those_whom_they_name():
+    team = Team("mine", Room("f4"), spaces)
+    each, total = team.rewards({"c": 3, "a": np.float32(0.5)})
+    assert each.tolist() == [0.5, 0.0, 3.0] and total == 3.5
+
+
+def test_what_the_adapter_returns_has_the_types_and_shapes_of_its_spec():
+    """Which is why rows do not look again."""
+    for dtype in ("f4", "f8", "u1"):
+        env = PettingZoo("mine", Playroom(dtype), horizon=4)
+        spec, agents = env.spec, len(AGENTS)
+        wanted = [("f4", (agents, SIZE)), ("f4", (spec.state,)), ("?", (agents, ACTIONS)), ("i8", (agents,))]
+        for obs in (env.reset(0), *(env.step(np.zeros(agents, np.int32)).obs for _ in range(3))):
+            assert [(part.dtype, part.shape) for part in obs] == [(np.dtype(kind), shape) for kind, shape in wanted]
 
 
 @pytest.mark.parametrize("allowed", [[0, 3, 2], [3, 0, 0], [1, 1, 1]])

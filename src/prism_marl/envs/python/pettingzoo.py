@@ -9,7 +9,7 @@ a sentence that names the agent and the step.
 """
 
 import re
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ LONGEST = 100_000  # steps, because whole episodes are stored
 
 class PettingZoo:
     """A parallel environment as one team."""
+
+    exact: ClassVar[bool] = True
 
     def __init__(
         self, name: str, env: Any, horizon: int | None = None, *, joint: bool = False, reward: RewardKind = "agent"
@@ -71,12 +73,9 @@ class PettingZoo:
         terminated = not living and not cut  # if the last agents were truncated, so is the episode
         truncated = not terminated and (not living or team.clock >= self.spec.horizon)
         obs = self._observation(observed, infos, [*living, *cut] if cut else living)
-        given = team.rewards(rewards)
-        each = None
-        if self.spec.reward == "agent":
-            each = np.array([given.get(agent, 0.0) for agent in team.agents])
-        total = float(sum(given.values()))
-        return outcome(obs, total, terminated=terminated, truncated=truncated, agent_reward=each)
+        each, total = team.rewards(rewards)
+        own = each if self.spec.reward == "agent" else None
+        return outcome(obs, total, terminated=terminated, truncated=truncated, agent_reward=own)
 
     def scene(self) -> Scene | None:
         """The result of the environment's own method ``scene()``; None if it has no such method."""

@@ -27,6 +27,7 @@ class Games:
         self._built: list[PythonEnv] = []
         self.concurrent: list[Concurrent | None] = []  # the same environments, or None where one is not of that kind:
         self.fragile: list[Fragile | None] = []  # to ask again in every step takes as long as a step of a small game
+        self.exact: list[bool] = []  # builds observations itself, in the types and shapes of its spec
 
     def get(self, number: int) -> PythonEnv:
         while len(self._built) <= number:
@@ -34,6 +35,7 @@ class Games:
             self._built.append(env)
             self.concurrent.append(env if isinstance(env, Concurrent) else None)
             self.fragile.append(env if isinstance(env, Fragile) else None)
+            self.exact.append(getattr(env, "exact", False) is True)
         return self._built[number]
 
     @property
@@ -44,7 +46,7 @@ class Games:
     def close(self) -> None:
         for env in self._built:
             env.close()
-        for kept in (self._built, self.concurrent, self.fragile):
+        for kept in (self._built, self.concurrent, self.fragile, self.exact):
             kept.clear()
 
 
@@ -140,6 +142,10 @@ class PythonRows:
         return step
 
     def _see(self, row: int, obs: Observation) -> None:
+        if self.games.exact[row]:
+            for held, new in zip(self._seen, obs, strict=True):
+                held[row] = new
+            return
         for name, held, new, (dtype, shape) in zip(Observation._fields, self._seen, obs, self._kinds, strict=True):
             if type(new) is ARRAY and new.dtype is dtype and new.shape == shape:
                 held[row] = new

@@ -14,6 +14,7 @@ from prism_marl.envs.python.actions import Choices, Controls, read_actions
 from prism_marl.envs.python.spaces import MisfitError, box, flags, flatten, real, shaped
 from prism_marl.errors import UserError
 
+FLOAT64 = np.dtype(np.float64)
 MASK, INSIDE = "action_mask", "observation"  # keys of a dict observation
 
 
@@ -81,34 +82,40 @@ class Team:
 
     def see(self, slots: list[int], observed: Any, infos: Any) -> tuple[np.ndarray, np.ndarray]:
         """Observations [a, o] and legal actions [a, u] of all; agents in other slots do not play."""
+        playing = self.agents if slots is self.every else [self.agents[slot] for slot in slots]
+        seen = [*observed.values()] if [*observed] == playing else self._seen(playing, observed)
+        masks = [infos.get(agent, {}).get(MASK) for agent in playing]
+        for index, one in enumerate(seen):
+            if isinstance(one, dict) and MASK in one:
+                masks[index] = one[MASK]
+                inside = set(one) == {MASK, INSIDE}
+                seen[index] = one[INSIDE] if inside else {k: v for k, v in one.items() if k != MASK}
+        local, avail = self._vectors(slots, seen), self._legal(slots, masks)
+        return (local, avail) if slots is self.every else self._among_idle(slots, local, avail)
+
+    def _seen(self, playing: list[Any], observed: Any) -> list[Any]:
         self.known("an observation", observed)
-        seen, masks = [], []
-        for slot in slots:
-            agent = self.agents[slot]
+        for agent in playing:
             if agent not in observed:
                 raise self._wrong(agent, "no observation", "return one for every agent that goes on")
-            one, mask = observed[agent], infos.get(agent, {}).get(MASK)
-            if isinstance(one, dict) and MASK in one:
-                mask = one[MASK]
-                one = one[INSIDE] if set(one) == {MASK, INSIDE} else {k: v for k, v in one.items() if k != MASK}
-            seen.append(one)
-            masks.append(mask)
-        local, avail = self._vectors(slots, seen), self._legal(slots, masks)
-        return (local, avail) if len(slots) == len(self.agents) else self._among_idle(slots, local, avail)
+        return [observed[agent] for agent in playing]
 
-    def rewards(self, rewards: Any) -> dict[Any, float]:
-        """One number for each agent that gets one."""
-        self.known("a reward", rewards)
-        for reward in rewards.values():
-            if type(reward) is not float:
-                break
-        else:
-            return rewards  # nearly always
+    def rewards(self, rewards: Any) -> tuple[np.ndarray, float]:
+        """What each agent gets, one number or nothing, and the sum."""
+        alike = [*rewards] == self.agents
+        if not alike:
+            self.known("a reward", rewards)
         try:
-            found = shaped(real([*rewards.values()]), (len(rewards),))
+            found = real([*rewards.values()])
+            if found.dtype is not FLOAT64 or found.ndim != 1:
+                found = shaped(found, (len(rewards),)).astype(np.float64)
         except MisfitError:
-            return {agent: self._reward(agent, reward) for agent, reward in rewards.items()}
-        return dict(zip(rewards, found.astype(np.float64).tolist(), strict=True))
+            found = np.array([self._reward(agent, reward) for agent, reward in rewards.items()])
+        given = found.tolist()
+        if not alike:
+            named = dict(zip(rewards, given, strict=True))
+            found = np.array([named.get(agent, 0.0) for agent in self.agents])
+        return found, float(sum(given))
 
     def _reward(self, agent: Any, reward: Any) -> float:
         try:
