@@ -44,6 +44,7 @@ from prism_marl.runs import checkpoint, history
 from prism_marl.runs.folder import START, load_experiment, locked
 from prism_marl.runs.masks import first_spectra
 from prism_marl.runs.rows import Rows, noted
+from prism_marl.runs.saved_layers import saved_layers
 from prism_marl.runs.user_files import explain_unknown_names
 from prism_marl.runs.warm_start import check_fit, kept_networks
 from prism_marl.storage.cache import Cache, sealed
@@ -112,6 +113,15 @@ def packed_spectra(folder: Path) -> Path:
         tar.add(run / "spectra", "spectra")
     shutil.rmtree(run / "spectra")
     return run / "spectra.tar.gz"
+
+
+def layered(folder: Path) -> Path:
+    """A checkpoint of two seeds of a network with one layer of Prism."""
+    (folder / "config.json").write_text(small("roles/2", "prism", run__seeds="2").to_json())
+    sizes = {"U": (5, 3), "s": (3,), "V": (4, 3), "bias": (5,), "threshold": (2, 2)}
+    layer = {name: np.ones((2, *size), np.float32) for name, size in sizes.items()}
+    state = {f"seeds.state.online.agent.fc1.{name}": value for name, value in layer.items()}
+    return checkpoint.save(folder / "checkpoints", 1, state, {"evaluation": 1})
 
 
 def kept(folder: Path) -> Path:
@@ -202,6 +212,7 @@ READERS = (
     Reader("eval.jsonl", "rows", run_file("eval.jsonl"), page_of),
     Reader("train.jsonl", "rows", run_file("train.jsonl"), page_of),
     Reader("timing.jsonl", "rows", run_file("timing.jsonl"), page_of),
+    Reader("diversity.jsonl", "rows", run_file("diversity.jsonl"), page_of),
     Reader("eval.jsonl in a live view", "rows", run_file("eval.jsonl"), lambda path: watched(path.parent)),
     Reader("rows of a run that goes on", "rows", run_file("train.jsonl"), lost),
     Reader("spectra", "arrays", run_file("spectra/000001.safetensors"), page_of),
@@ -214,6 +225,7 @@ READERS = (
     Reader("checkpoint without its replay", "arrays",
            lambda folder: checkpoint.save(folder / "checkpoints", 1, TEMPLATE, {"evaluation": 1}),
            lambda path: checkpoint.load_newest(path.parent, {"b": TEMPLATE["b"]}, without="a")),
+    Reader("checkpoint for another framework", "arrays", layered, lambda path: saved_layers(path.parents[1])),
     Reader("notes of a checkpoint", "json",
            text_file("notes", json.dumps(NOTES)),
            lambda path: noted(parsed(path))),

@@ -1,7 +1,6 @@
 """What the training loop asks of environments that are stepped side by side on the host."""
 
 import importlib
-from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -134,16 +133,6 @@ class Fragile(Protocol):
 
     dropped: int  # episodes lost so far
     lost: bool  # whether the present one is
-
-
-def lost(env: PythonEnv) -> bool:
-    """Whether the episode of this environment is not to be counted."""
-    return isinstance(env, Fragile) and env.lost
-
-
-def dropped(envs: Iterable[PythonEnv]) -> int:
-    """Episodes that all of them have lost so far."""
-    return sum(env.dropped for env in envs if isinstance(env, Fragile))
 
 
 def require(module: str, extra: str) -> Any:

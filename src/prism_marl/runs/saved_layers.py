@@ -1,6 +1,7 @@
 """The layers of Prism in a run's newest checkpoint, read without JAX, for other frameworks."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ from prism_marl.storage.files import check_plain, parse_json, read_text
 from prism_marl.storage.sealed import Pieces, digest, spans
 
 ARRAYS = ("U", "s", "V", "bias", "threshold")
+LARGEST = 2**29  # bytes of the layers of all seeds
+DAMAGED = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, EOFError, RecursionError, MemoryError),
+    safetensors.SafetensorError,
+)
 _OF_AGENTS = re.compile(r"seeds\.state\.(?:online|actor)\.agent\.(.+)\.threshold")  # not targets, critics, optimisers
 
 
@@ -47,7 +53,7 @@ def saved_layers(run: str | Path, seed: int | None = None) -> dict[str, SavedLay
             arrays = {part: tensors[stem + part][index] for part in ARRAYS}
             weight = float(settings.get("layer_base", 1.0)) ** len(layers)  # fc1, fc2, ... count from 0
             layers[name] = SavedLayer(**arrays, settings=settings, layer_weight=weight)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, safetensors.SafetensorError) as error:
+    except DAMAGED as error:
         raise UserError(f"{folder} cannot be read as a run ({type(error).__name__}); copy it again", code=1) from None
     if not layers:
         raise UserError(f"{folder}: its agents have no layer of Prism; pass a run with --sharing prism")
@@ -55,19 +61,22 @@ def saved_layers(run: str | Path, seed: int | None = None) -> dict[str, SavedLay
 
 
 def _sealed(path: Path, folder: Path) -> dict[str, np.ndarray]:
-    """The learner's arrays in a checkpoint whose checksum is right; the replay is checked and not held in memory."""
+    """The layers' arrays in a checkpoint whose checksum is right; all else is checked and not held in memory."""
     with safetensors.safe_open(check_plain(path, folder), framework="numpy") as file:
         metadata, places = file.metadata() or {}, spans(path)
-        tensors = {name: file.get_tensor(name) for name in places if not name.startswith("seeds.buffer.")}
-        whole = tensors | {name: Pieces(file, name, path, at) for name, at in places.items() if name not in tensors}
+        wanted = {stem + part for stem in _places(places).values() for part in ARRAYS}
+        if sum(places[name][1] - places[name][0] for name in wanted) > LARGEST:
+            raise UserError(f"checkpoint {path.name} has layers of more than {LARGEST // 2**20} MiB; pass another run")
+        tensors = {name: file.get_tensor(name) for name in wanted}
+        whole = tensors | {name: Pieces(file, name, path, at) for name, at in places.items() if name not in wanted}
         if metadata.get("digest") != digest(whole, metadata.get("content", "")):
             raise UserError(f"checkpoint {path.name} is damaged: its checksum does not match", code=1)
     return tensors
 
 
-def _places(tensors: dict[str, np.ndarray]) -> dict[str, str]:
+def _places(names: Collection[str]) -> dict[str, str]:
     """What the names of each layer's arrays begin with, by the name of the layer."""
     found = {
-        match[1]: match[0].removesuffix("threshold") for match in map(_OF_AGENTS.fullmatch, sorted(tensors)) if match
+        match[1]: match[0].removesuffix("threshold") for match in map(_OF_AGENTS.fullmatch, sorted(names)) if match
     }
-    return {name: stem for name, stem in found.items() if all(stem + part in tensors for part in ARRAYS)}
+    return {name: stem for name, stem in found.items() if all(stem + part in names for part in ARRAYS)}

@@ -1,5 +1,5 @@
 """Environments written in Python: they hold their own state and use numpy arrays."""
 
-from prism_marl.envs.base import Concurrent, PythonEnv, dropped, lost
+from prism_marl.envs.base import Concurrent, PythonEnv
 
-__all__ = ["Concurrent", "PythonEnv", "dropped", "lost"]
+__all__ = ["Concurrent", "PythonEnv"]

@@ -1,5 +1,6 @@
 """Converts our actions for environments with gymnasium's spaces: Discrete or Box."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,13 @@ class Choices:
     def sizes(self) -> list[int]:
         return [int(space.n) for space in self.spaces]
 
-    def convert(self, agent: int, action: Any) -> int:
-        return int(action) + int(self.spaces[agent].start)
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [int(space.start) for space in self.spaces]
+
+    def convert(self, action: np.ndarray) -> list[Any]:
+        """What the spaces call the choices of all agents."""
+        return [int(choice) + start for choice, start in zip(action.tolist(), self._starts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,17 @@ class Controls:
     def sizes(self) -> list[int]:
         return [int(np.prod(space.shape)) for space in self.spaces]
 
-    def convert(self, agent: int, action: Any) -> np.ndarray:
-        space = self.spaces[agent]
-        share = (np.clip(action[: self.sizes[agent]], -1.0, 1.0).astype(np.float64) + 1.0) / 2.0
-        return (space.low + share.reshape(space.shape) * (space.high - space.low)).astype(space.dtype)
+    @functools.cached_property
+    def _ranges(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(space.low, space.high - space.low) for space in self.spaces]
+
+    def convert(self, action: np.ndarray) -> list[Any]:
+        """Values of the agents' boxes."""
+        shares = (np.clip(action, -1.0, 1.0).astype(np.float64) + 1.0) / 2.0
+        return [
+            (low + share[: low.size].reshape(low.shape) * span).astype(space.dtype)
+            for share, space, (low, span) in zip(shares, self.spaces, self._ranges, strict=True)
+        ]
 
 
 def read_actions(name: str, agents: list[Any], env: Any, spaces: Any) -> Choices | Controls:

@@ -26,11 +26,11 @@ class Particles(PettingZoo):
             if not np.isfinite(entity.state.p_pos).all():
                 continue
             x, y = (np.clip(entity.state.p_pos[:2] * (1, -1), -REACH, REACH) + REACH) * unit
-            number = self.agents.index(entity.name) if entity.name in self.agents else None
+            number = self.team.agents.index(entity.name) if entity.name in self.team.agents else None
             colour = NOBODY if number is None else FOE if getattr(entity, "adversary", False) else number
             label, glyph = ("", "*") if number is None else (str(number + 1), chr(ord("A") + number % 26))
             shapes.append(Shape("disc", float(x), float(y), 2 * float(entity.size) * unit, colour, label, glyph))
-        caption = f"step {self._clock}/{self.spec.horizon}"
+        caption = f"step {self.team.clock}/{self.spec.horizon}"
         legend = "grey: landmarks; dark: adversaries; whoever is outside is drawn at the edge"
         return Scene(WIDTH, WIDTH, tuple(shapes), grid=False, caption=caption, legend=legend)
 

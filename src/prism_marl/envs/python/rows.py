@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from prism_marl.envs.base import Concurrent, PythonEnv, dropped, lost
+from prism_marl.envs.base import Concurrent, Fragile, PythonEnv
 from prism_marl.errors import UserError
 from prism_marl.scene import Scene
 from prism_marl.types import EnvSpec, Observation, Step
 
+ARRAY = np.ndarray
 ACCEPTED = {"f": "fiub", "b": "biu", "i": "iu"}  # kinds of numpy types that may be given where one of ours is held
 
 
@@ -24,21 +25,29 @@ class Games:
     def __init__(self, build: Callable[[], PythonEnv]):
         self._build = build
         self._built: list[PythonEnv] = []
+        self.concurrent: list[Concurrent | None] = []  # the same environments, or None where one is not of that kind:
+        self.fragile: list[Fragile | None] = []  # to ask again in every step takes as long as a step of a small game
+        self.exact: list[bool] = []  # builds observations itself, in the types and shapes of its spec
 
     def get(self, number: int) -> PythonEnv:
         while len(self._built) <= number:
-            self._built.append(self._build())
+            env = self._build()
+            self._built.append(env)
+            self.concurrent.append(env if isinstance(env, Concurrent) else None)
+            self.fragile.append(env if isinstance(env, Fragile) else None)
+            self.exact.append(getattr(env, "exact", False) is True)
         return self._built[number]
 
     @property
     def dropped(self) -> int:
         """Episodes lost so far."""
-        return dropped(self._built)
+        return sum(env.dropped for env in self.fragile if env is not None)
 
     def close(self) -> None:
         for env in self._built:
             env.close()
-        self._built.clear()
+        for kept in (self._built, self.concurrent, self.fragile, self.exact):
+            kept.clear()
 
 
 class PythonRows:
@@ -63,6 +72,7 @@ class PythonRows:
             np.ones((number, agents, spec.actions), bool),  # pyright: ignore[reportArgumentType]
             np.tile(np.arange(agents), (number, 1)),  # pyright: ignore[reportArgumentType]
         )
+        self._kinds = [(held.dtype, held.shape[1:]) for held in self._seen]
         self._ended: dict[int, Step | None] = dict.fromkeys(range(number))  # last steps of rows that wait for a reset
         self.lost = np.zeros(number, bool)  # rows whose present episode was lost with its game
 
@@ -70,9 +80,9 @@ class PythonRows:
         """Start episodes; games in processes of their own start theirs at the same time."""
         chosen = list(zip(np.asarray(rows).tolist(), np.asarray(seeds).tolist(), strict=True))
         for row, seed in chosen:
-            env = self.games.get(row)
-            if isinstance(env, Concurrent):
-                env.begin_reset(seed)
+            self.games.get(row)
+            if (own := self.games.concurrent[row]) is not None:
+                own.begin_reset(seed)
         for row, seed in chosen:
             self._see(row, self.games.get(row).reset(seed))
             self._seeds[row], self._clock[row], self.lost[row] = seed, 0, False
@@ -86,9 +96,8 @@ class PythonRows:
         playing = [row for row in range(self.number) if row not in self._ended]
         for row in playing:
             self._actions[row, self._clock[row]] = action[row]
-            env = self.games.get(row)
-            if isinstance(env, Concurrent):
-                env.begin_step(self._actions[row, self._clock[row]])
+            if (own := self.games.concurrent[row]) is not None:
+                own.begin_step(self._actions[row, self._clock[row]])
         steps = {row: self._advance(row) for row in playing}
         return self._together(steps | {row: step for row, step in self._ended.items() if row not in steps})
 
@@ -125,19 +134,23 @@ class PythonRows:
         step = env.step(self._actions[row, self._clock[row]])
         self._clock[row] += 1
         self._see(row, step.obs)
-        self.lost[row] = lost(env)
+        fragile = self.games.fragile[row]
+        self.lost[row] = fragile is not None and fragile.lost
         if step.terminated or step.truncated:
             each = None if step.agent_reward is None else np.zeros_like(step.agent_reward)
             self._ended[row] = step._replace(reward=np.zeros_like(step.reward), agent_reward=each)
         return step
 
     def _see(self, row: int, obs: Observation) -> None:
-        for name, held, new in zip(Observation._fields, self._seen, obs, strict=True):
-            into = held[row]
-            if type(new) is np.ndarray and new.dtype == into.dtype and new.shape == into.shape:
-                into[...] = new
+        if self.games.exact[row]:
+            for held, new in zip(self._seen, obs, strict=True):
+                held[row] = new
+            return
+        for name, held, new, (dtype, shape) in zip(Observation._fields, self._seen, obs, self._kinds, strict=True):
+            if type(new) is ARRAY and new.dtype is dtype and new.shape == shape:
+                held[row] = new
                 continue
-            found = np.asarray(new)
+            into, found = held[row], np.asarray(new)
             # Numpy would repeat an array that is too short, and a cast hides what it cannot keep.
             if found.shape != into.shape or found.dtype.kind not in ACCEPTED[into.dtype.kind]:
                 raise UserError(

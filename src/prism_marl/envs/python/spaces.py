@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-SMALL = (np.dtype(bool), np.dtype(np.int8), np.dtype(np.uint8))  # flags in one byte each
+FLOAT32 = np.dtype(np.float32)
 KINDS = "biuf"  # of numpy types that are real numbers
 
 
@@ -21,7 +21,7 @@ def real(value: Any) -> np.ndarray:
     """The value as an array of real numbers."""
     try:
         found = np.asarray(value)
-    except ValueError:
+    except (ValueError, TypeError):
         raise MisfitError("is not an array of numbers") from None
     if found.dtype.kind not in KINDS:
         raise MisfitError(f"is of type {found.dtype}, not of real numbers")
@@ -33,17 +33,19 @@ def whole(value: Any, low: Any, high: Any) -> np.ndarray:
     found = real(value)
     if found.dtype.kind == "f" and not (found == np.floor(found)).all():  # NaN is not equal to itself
         raise MisfitError("has numbers that are not whole")
-    if found.size and not ((found >= low) & (found <= high)).all():
+    with np.errstate(over="ignore"):  # short floats do not hold all limits: there these are infinite
+        inside = ((found >= low) & (found <= high)).all()
+    if not inside:
         raise MisfitError(f"has numbers outside {np.min(low)} to {np.max(high)}")
     return found
 
 
-def flags(value: Any, size: int) -> np.ndarray:
-    """The value as so many flags, given as 0 and 1 or as booleans."""
-    small = type(value) is np.ndarray and value.shape == (size,) and value.dtype in SMALL
-    if small and not value.tobytes().strip(b"\0\1"):  # nearly always, and several times as fast as what follows
-        return value
-    return shaped(whole(value, 0, 1), (size,))
+def flags(value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The value as booleans, given as such or as 0 and 1. It may share the value's memory."""
+    found = real(value)
+    if found.dtype.itemsize == 1 and found.shape == shape and not found.tobytes().strip(b"\0\1"):
+        return found.view(bool)  # nearly always, and several times as fast as what follows
+    return shaped(whole(found, 0, 1), shape).astype(bool)
 
 
 def shaped(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -55,9 +57,7 @@ def shaped(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def flatten(spaces: Any, space: Any, value: Any) -> np.ndarray:
     """The value of a space as float32 [size], ordered as gymnasium's own ``flatten``; ``spaces`` is its module."""
     if isinstance(space, spaces.Box):
-        if type(value) is np.ndarray and value.dtype == space.dtype and value.shape == space.shape and _fits(space):
-            return value.astype(np.float32, copy=False).reshape(-1)  # nearly always, and nothing is left to look at
-        return _box(space, value)
+        return box(space.dtype, space.shape, value).reshape(-1)
     if isinstance(space, spaces.Discrete):
         return _one_hot(value, int(space.n), int(space.start))
     if isinstance(space, spaces.MultiBinary):
@@ -78,21 +78,19 @@ def flatten(spaces: Any, space: Any, value: Any) -> np.ndarray:
     return np.asarray(spaces.flatten(space, value), np.float32).reshape(-1)
 
 
-def _fits(space: Any) -> bool:
-    """Whether every value of the type becomes a finite float32, if it was finite before."""
-    return space.dtype.kind in "biu" or space.dtype.itemsize <= 4
-
-
-def _box(space: Any, value: Any) -> np.ndarray:
-    if np.issubdtype(space.dtype, np.integer):
-        limits = np.iinfo(space.dtype)
-        found = whole(value, limits.min, limits.max)
-    elif space.dtype == np.bool_:
-        found = whole(value, 0, 1)
-    else:
-        found = real(value)
+def box(dtype: np.dtype, shape: tuple[int, ...], value: Any) -> np.ndarray:
+    """A value of a Box as float32. Several values of equal Boxes can be given as a list."""
+    found = real(value)
+    if found.dtype != dtype:  # a value of the Box's own type has nothing that the type cannot hold
+        if dtype.kind in "iu":
+            found = whole(found, np.iinfo(dtype).min, np.iinfo(dtype).max)
+        elif dtype.kind == "b":
+            found = whole(found, 0, 1)
+    if found.dtype is FLOAT32 and found.shape == shape:
+        return found  # nearly always
+    shaped(found, shape)
     with np.errstate(over="ignore"):  # what becomes infinite is noticed as such
-        return shaped(found, space.shape).astype(np.float32, copy=False).reshape(-1)
+        return found.astype(np.float32, copy=False)
 
 
 def _one_hot(value: Any, size: int, start: int) -> np.ndarray:
