@@ -139,23 +139,6 @@ def test_parts_of_agents_add_up_to_the_gradient_of_the_loss():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.parametrize("algorithm", ["qmix", "iql"])
-def test_standardised_rewards_are_those_that_the_learner_follows(algorithm):
-    """A task may reward single agents besides the team; mixed values follow the team's reward alone."""
-    learner, state, episodes = made_up(preset("lbf/5x5-2p-1f-own", "fups_id", learner=algorithm))
-    assert learner.settings.standardise_rewards and episodes.agent_reward is not None
-
-    @jax.jit
-    def cost(state, episodes):
-        signal = learner.signal(state, episodes)
-        return signal.cost(signal.apply(learner.agent(state)))
-
-    first = cost(state, episodes)
-    own = cost(state, episodes._replace(agent_reward=episodes.agent_reward.at[0].add(1.0)))
-    team = cost(state, episodes._replace(reward=episodes.reward.at[0].add(1.0)))
-    assert np.isfinite(first) and (first != own) == (algorithm == "iql") and (first != team) == (algorithm == "qmix")
-
-
 def test_actors_are_pulled_by_the_critics_as_in_their_own_steps():
     learner, state, episodes = made_up(small_steps("reach_jax/3", "nops"))
     agent = learner.agent(state)
@@ -201,10 +184,14 @@ def test_what_follows_an_episodes_end_has_no_part_in_a_policys_gradient():
         np.testing.assert_allclose(before, after, atol=1e-7)
 
 
-@pytest.mark.parametrize(("learner", "own"), [("qmix", False), ("vdn", False), ("iql", True), ("mappo", True)])
-def test_a_learner_of_the_teams_reward_is_measured_where_agents_have_rewards_of_their_own(learner, own):
+@pytest.mark.parametrize(
+    ("learner", "values", "own"),
+    [("qmix", "", False), ("vdn", "", False), ("iql", "", True), ("mappo", "agent", True), ("mappo", "team", False)],
+)
+def test_a_learner_of_the_teams_reward_is_measured_where_agents_have_rewards_of_their_own(learner, values, own):
     """With standardised rewards, for which such a learner has one scale."""
     made = preset("lbf/4x4-2p-1f-own", "fups", "default", learner)
+    made = made.with_option("learner.critic_values", values) if values else made
     assert getattr(made.learner, "standardise_rewards", True)
     trainer = make_trainer(made.with_option("run.seeds", "1"))
     found = jax.eval_shape(lambda: trainer.measure(trainer.init(), jnp.int32(0), 4))

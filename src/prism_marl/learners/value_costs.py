@@ -43,8 +43,6 @@ def signal(learner: "ValueLearner", state: ValueState, episodes: Trajectory) -> 
     assert episodes.truncated is not None
     if learner.settings.time_limit_ends:
         episodes = episodes._replace(terminated=episodes.terminated | episodes.truncated)
-    if not learner.individual:  # measured episodes have all that there is to see
-        episodes = episodes._replace(agent_reward=None)
     if learner.settings.standardise_rewards:
         episodes = state.scale.standardised(episodes)[1]
     rows: Any = laid_out(episodes, None)
