@@ -2,10 +2,11 @@
 
     python benchmarks/checks.py [--periods 60] [--parts folder spaces ...] [--out runs/checks.json]
 
-Runs with the checks turned on and off from one evaluation to the next (on, off, off, on, ...), so that both halves meet
-the same machine. "folder" is training in JAX: the lock of the folder and the size of the rows are compared before every
-write. The others are games in Python, where every observation, mask and reward is compared with what the game declares:
-"spaces" costs next to nothing itself, "particles" is mpe2's simple_spread, and "foraging" the package lbforaging.
+Runs with the checks turned on and off from one evaluation to the next, in pairs of random order, so that both halves
+meet the same machine. "folder" is training in JAX: the lock of the folder and the size of the rows are compared before
+every write. The others are games in Python, where every observation, mask and reward is compared with what the game
+declares: "spaces" costs next to nothing itself, "particles" is mpe2's simple_spread, and "foraging" the package
+lbforaging.
 
 A ratio is what a period takes without checks divided by what its neighbour takes with them: 1 is free of charge. It is
 the median over all pairs of neighbours, with the interval in which the median of 90% of resampled pairs lies.
@@ -143,7 +144,7 @@ class Alternating(Quiet):
     def __init__(self, part: str) -> None:
         self.part, self.stack, self.off = part, contextlib.ExitStack(), False
         self.begun, self.seconds = (0.0, 0.0), {False: [], True: []}
-        self.periods = 0
+        self.periods, self.dice = 0, np.random.default_rng(0)
         self.checks: list[float] = []  # seconds of each look at the lock
 
     def recorded(self, folder: Path) -> None:
@@ -152,7 +153,7 @@ class Alternating(Quiet):
             self.seconds[self.off].append([after - before for before, after in zip(self.begun, now, strict=True)])
         self.periods += 1
         self.stack.close()
-        self.off = self.periods % 4 in (1, 2)
+        self.off = not self.off if self.periods % 2 else bool(self.dice.integers(2))
         checks = contextlib.nullcontext() if self.part in GAMES else timed_checks(self.checks)
         self.stack.enter_context(without_checks(self.part) if self.off else checks)
         self.begun = time.process_time(), time.perf_counter()
