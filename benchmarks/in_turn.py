@@ -111,6 +111,10 @@ def with_their_network(trainer: Any) -> Any:
     from prism_marl.networks.recurrent import RecurrentAgent
 
     class Shallow(RecurrentAgent):
+        @property
+        def chain(self) -> tuple[str, ...]:
+            return ("fc1", "relu", "gru", "fc4")
+
         def _after(self, h: Any, identity: Any) -> Any:
             return self.fc4(h, identity)
 

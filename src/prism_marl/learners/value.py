@@ -21,6 +21,7 @@ from prism_marl.learners.actions import UNAVAILABLE, explored
 from prism_marl.learners.base import SEEDS, Clock, Collection, Deployment, Mode, Signal, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
+from prism_marl.learners.numpy_values import MOST, NumpyValues, PlainAgent, plain_agent
 from prism_marl.learners.packed import Packing, laid_out
 from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
@@ -128,6 +129,18 @@ class ValueLearner(abc.ABC):
 
     def numpy(self) -> None:
         return None
+
+    def on_host(self, rows: int) -> NumpyValues | None:
+        """The same policy in numpy, where that is faster for so many rows. Matrices that differ from sample to sample,
+        and learners that act in a way of their own, stay with ``act``."""
+        if self.sharing.by_role() or rows * self.spec.agents > MOST or type(self).act is not ValueLearner.act:
+            return None
+        chain = _shapes(self).chain
+        return NumpyValues(self.spec, self.inputs, self._scale, chain, self.width)
+
+    def plain(self, policy: RecurrentAgent) -> PlainAgent:
+        """What ``on_host`` reads."""
+        return plain_agent(policy, self.spec.agents)
 
     def memory(self, policy: RecurrentAgent, *batch: int) -> Memory:
         agents = self.spec.agents
@@ -295,6 +308,12 @@ class ValueLearner(abc.ABC):
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
         target = after_change(state.target.agent, state.online.agent, agent, self.sharing)
         return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
+
+
+@functools.lru_cache(maxsize=8)
+def _shapes(learner: ValueLearner) -> RecurrentAgent:
+    """The agent network without its numbers."""
+    return eqx.filter_eval_shape(learner.build_agent, jax.random.key(0))
 
 
 @functools.lru_cache(maxsize=8)
