@@ -10,7 +10,8 @@ our preset's; it runs in one thread, as their ``main.py`` sets it. We measure fr
 Equal work is one environment and, after every episode, one gradient step on ``--batch`` episodes: same inputs, layers,
 mixer, targets, standardised rewards and a target network that follows slowly. Both sides count their gradient steps and
 their parameters, and the program stops where they are not equal. Ours plays in JAX (``lbf``) and in the package that
-theirs plays in (``lbforaging``). Prism has more parameters, which a row says.
+theirs plays in (``lbforaging``), in the training process as theirs does; with ``--patience 300``, our default, in a
+process of its own, whose CPU time counts. Prism has more parameters, which a row says.
 
 ``products_ms`` is the CPU time that the machine takes for all matrix products of an iteration, each form alone in a
 compiled loop, measured in the same turn; ``share`` is that time divided by ours.
@@ -164,6 +165,7 @@ def our_trainer(found: argparse.Namespace) -> Any:
     task, method = found.side.split()
     experiment = preset(f"lbf/{FIELD}", method).with_option("learner.batch", str(found.batch))
     experiment = dataclasses.replace(experiment, task=f"{task}/{FIELD}")
+    experiment = experiment.with_option("run.patience", str(found.patience))
     experiment.validate()
     trainer = make_trainer(experiment)
     return with_their_network(trainer) if found.network == "theirs" else trainer
@@ -214,6 +216,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--iterations", type=int, default=60, help="episodes in one measurement")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=0.0, help="above 0: games play in processes of their own")
     parser.add_argument("--cores", type=int, help="let both sides use so many cores; else all there are")
     parser.add_argument("--ours", type=Path, help="another checkout of ours")
     parser.add_argument("--out", type=Path, help="write rows as JSON lines")
@@ -241,7 +244,7 @@ def measure(found: argparse.Namespace) -> None:
         ):
             sys.exit(f"parameters are not equal: theirs {sides[0].about}, ours {sides[-1].about}")
     rows = compare(sides, found.rounds)
-    settings = {name: getattr(found, name) for name in ("network", "batch", "iterations", "cores")}
+    settings = {name: getattr(found, name) for name in ("network", "batch", "iterations", "patience", "cores")}
     ends = [{"table": "epymarl_rivals"} | settings | row for row in compared(rows, sides)]
     print(*map(json.dumps, ends), sep="\n")
     if found.out:

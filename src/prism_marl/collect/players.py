@@ -99,7 +99,7 @@ def _prepared(learner: Any, acting: NumpyValues, rows: int, mode: Mode) -> Any:
         return acting.draws(keys, rows), rate.reshape(1, 1)
 
     def prepare(policy, keys, steps):
-        return map_seeds(learner.plain)(policy), None if mode == "greedy" else map_seeds(draws)(keys, steps)
+        return map_seeds(acting.plain)(policy), None if mode == "greedy" else map_seeds(draws)(keys, steps)
 
     return jax.jit(prepare)
 

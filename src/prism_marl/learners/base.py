@@ -178,10 +178,6 @@ class Hosted(Protocol):
         """How to act there (``numpy_values.NumpyValues``); None where a compiled program is faster for so many rows."""
         ...
 
-    def plain(self, policy: Any) -> Any:
-        """What it reads of one seed's policy."""
-        ...
-
     def epsilon(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """Rate of exploring at an environment step."""
         ...

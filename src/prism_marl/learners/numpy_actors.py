@@ -35,7 +35,7 @@ def dense_policy(actor: MlpActor, agents: int) -> DensePolicy:
     return DensePolicy(tuple(weights), tuple(biases))
 
 
-def matrices(layer: RoleLinear, identity: Int[Array, " a"]) -> tuple[Float[Array, "a i o"], Float[Array, "a 1 o"]]:
+def matrices(layer: RoleLinear, identity: Int[Array, " a"]) -> tuple[Float[Array, "k i o"], Float[Array, "k 1 o"]]:
     """A layer's matrix and bias of each agent; one of each where it is the same for all."""
     if isinstance(layer, SharedLinear):
         weight, bias = layer.weight[None], layer.bias[None]

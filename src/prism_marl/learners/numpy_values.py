@@ -4,13 +4,15 @@ takes several times as long as what it computes.
 The numbers are those of ``ValueLearner.act`` up to rounding, and the random ones are the same.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from prism_marl.learners.actions import UNAVAILABLE, replaced
 from prism_marl.learners.base import Mode
@@ -37,14 +39,6 @@ class HostMemory(NamedTuple):
     last_action: np.ndarray  # [n, b, a], -1 before the first
 
 
-def plain_agent(agent: RecurrentAgent, agents: int) -> PlainAgent:
-    """The matrices that the agents of one seed use; compiled, and copied to the host as a whole."""
-    identity = jnp.arange(agents) if agent.clusters is None else agent.clusters
-    layers = {name.rpartition(".")[2]: matrices(layer, identity) for name, layer in role_layers(agent).items()}
-    gate = None if agent.gru.gate is None else agent.gru.gate.mask[identity][:, None].astype(jnp.float32)
-    return PlainAgent(layers, gate)
-
-
 @dataclass(frozen=True)
 class NumpyValues:
     """How the agents of all seeds act on the host."""
@@ -54,6 +48,13 @@ class NumpyValues:
     scale: float  # observations are multiplied by this
     chain: tuple[str, ...]  # of the network
     width: int
+
+    def plain(self, agent: RecurrentAgent) -> PlainAgent:
+        """The matrices that the agents of one seed use; compiled, and copied to the host as a whole."""
+        identity = jnp.arange(self.spec.agents) if agent.clusters is None else agent.clusters
+        layers = {name.rpartition(".")[2]: matrices(layer, identity) for name, layer in role_layers(agent).items()}
+        gate = None if agent.gru.gate is None else agent.gru.gate.mask[identity][:, None].astype(jnp.float32)
+        return PlainAgent(layers, gate)
 
     def draws(self, keys: Key[Array, " t"], rows: int) -> Float[Array, "t b a"]:
         """The uniform numbers that decide about exploring at the steps of these keys; compiled."""
@@ -68,7 +69,7 @@ class NumpyValues:
     def act(
         self, policy: PlainAgent, memory: HostMemory, obs: Observation, draw: Any, rate: Any, mode: Mode
     ) -> tuple[HostMemory, np.ndarray]:
-        """Actions [n, b, a]; ``draw`` [n, b, a] and the rates of exploring [n, 1, 1] are not read where it is greedy."""
+        """Actions [n, b, a]; ``draw`` [n, b, a] and the rates of exploring [n, 1, 1] are only read if not greedy."""
         avail: Any = obs.avail
         hidden, greedy = memory.hidden, np.zeros(memory.last_action.shape, np.int32)
         if mode != "random":
@@ -79,7 +80,7 @@ class NumpyValues:
         action = action.astype(np.int32)
         return HostMemory(hidden, action), action
 
-    def _inputs(self, obs: Observation, last_action: Int[np.ndarray, "n b a"]) -> np.ndarray:
+    def _inputs(self, obs: Observation, last_action: np.ndarray) -> np.ndarray:
         """[n, a, b, i], as ``Inputs.join`` puts them together."""
         local, spec = np.asarray(obs.local), self.spec
         seeds, rows, agents, size = local.shape
@@ -89,8 +90,13 @@ class NumpyValues:
             codes = np.arange(spec.actions) == np.swapaxes(last_action, 1, 2)[..., None]
             x[..., size : size + spec.actions] = codes
         if self.inputs.agent_id:
-            x[..., -self.inputs.ids :] = np.eye(agents, self.inputs.ids, dtype=np.float32)[:, None]
+            x[..., -self.inputs.ids :] = self._codes
         return x
+
+    @functools.cached_property
+    def _codes(self) -> np.ndarray:
+        """The agents' ids as one-hot codes [a, 1, i]."""
+        return np.eye(self.spec.agents, self.inputs.ids, dtype=np.float32)[:, None]
 
     def _network(self, policy: PlainAgent, x: np.ndarray, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for step in self.chain:
@@ -115,3 +121,12 @@ class NumpyValues:
         new = np.tanh(of_input[..., 2 * width :] + reset * of_state[..., 2 * width :])
         out = (1 - update) * new + update * hidden
         return out if policy.gate is None else out * policy.gate
+
+
+@functools.lru_cache(maxsize=16)
+def numpy_values(learner: Any, scale: float, rows: int) -> NumpyValues | None:
+    """How a ``ValueLearner`` acts in numpy; None for many rows, and for matrices that differ from sample to sample."""
+    if rows * learner.spec.agents > MOST or learner.sharing.by_role():
+        return None
+    network = eqx.filter_eval_shape(learner.build_agent, jax.random.key(0))
+    return NumpyValues(learner.spec, learner.inputs, scale, network.chain, learner.width)

@@ -21,7 +21,7 @@ from prism_marl.learners.actions import UNAVAILABLE, explored
 from prism_marl.learners.base import SEEDS, Clock, Collection, Deployment, Mode, Signal, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
-from prism_marl.learners.numpy_values import MOST, NumpyValues, PlainAgent, plain_agent
+from prism_marl.learners.numpy_values import NumpyValues, numpy_values
 from prism_marl.learners.packed import Packing, laid_out
 from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
@@ -131,16 +131,8 @@ class ValueLearner(abc.ABC):
         return None
 
     def on_host(self, rows: int) -> NumpyValues | None:
-        """The same policy in numpy, where that is faster for so many rows. Matrices that differ from sample to sample,
-        and learners that act in a way of their own, stay with ``act``."""
-        if self.sharing.by_role() or rows * self.spec.agents > MOST or type(self).act is not ValueLearner.act:
-            return None
-        chain = _shapes(self).chain
-        return NumpyValues(self.spec, self.inputs, self._scale, chain, self.width)
-
-    def plain(self, policy: RecurrentAgent) -> PlainAgent:
-        """What ``on_host`` reads."""
-        return plain_agent(policy, self.spec.agents)
+        """``act`` in numpy, where that is faster for so many rows; a learner that acts in another way has none."""
+        return numpy_values(self, self._scale, rows) if type(self).act is ValueLearner.act else None
 
     def memory(self, policy: RecurrentAgent, *batch: int) -> Memory:
         agents = self.spec.agents
@@ -281,11 +273,8 @@ class ValueLearner(abc.ABC):
     def read(self, obs: Observation, last: Int[Array, "t b a"]):
         """What agents and the mixer read."""
         local = obs.local.astype(jnp.float32) * self._scale
-        state = (
-            local.reshape(*local.shape[:-2], -1)
-            if self.spec.state_is_joint
-            else obs.state.astype(jnp.float32) * self._scale
-        )
+        joint = self.spec.state_is_joint
+        state = local.reshape(*local.shape[:-2], -1) if joint else obs.state.astype(jnp.float32) * self._scale
         return self.inputs.join(local, last, self.spec.actions), state
 
     def _optimiser(self) -> optax.GradientTransformation:
@@ -308,12 +297,6 @@ class ValueLearner(abc.ABC):
     def with_agent(self, state: ValueState, agent: RecurrentAgent) -> ValueState:
         target = after_change(state.target.agent, state.online.agent, agent, self.sharing)
         return eqx.tree_at(lambda s: (s.online.agent, s.target.agent), state, (agent, target))
-
-
-@functools.lru_cache(maxsize=8)
-def _shapes(learner: ValueLearner) -> RecurrentAgent:
-    """The agent network without its numbers."""
-    return eqx.filter_eval_shape(learner.build_agent, jax.random.key(0))
 
 
 @functools.lru_cache(maxsize=8)
