@@ -102,8 +102,9 @@ class HostEpisodes:
         for held, new in zip(self.obs, obs, strict=True):
             which = rows.reshape(*rows.shape, *[1] * (held.ndim - 2))
             np.copyto(held, np.reshape(new, held.shape), casting="unsafe", where=which)
-        finite = np.isfinite(self.obs.local).all(axis=(-2, -1)) & np.isfinite(self.obs.state).all(axis=-1)
-        self.finite["observation"] &= finite
+        local, state = np.isfinite(self.obs.local), np.isfinite(self.obs.state)
+        if not (local.all() and state.all()):
+            self.finite["observation"] &= local.all(axis=(-2, -1)) & state.all(axis=-1)
 
     def _record_obs(self, slot: int) -> None:
         assert self.record is not None

@@ -76,8 +76,8 @@ class NumpyValues:
             hidden, values = self._network(policy, self._inputs(obs, memory.last_action), hidden)
             values = np.swapaxes(values, 1, 2)
             greedy = np.where(avail, values, np.float32(UNAVAILABLE)).argmax(axis=-1)
-        action = greedy if mode == "greedy" else replaced(np, draw, greedy, avail, rate)
-        action = action.astype(np.int32)
+        explores = mode != "greedy" and (draw < rate).any()
+        action = (replaced(np, draw, greedy, avail, rate) if explores else greedy).astype(np.int32)
         return HostMemory(hidden, action), action
 
     def _inputs(self, obs: Observation, last_action: np.ndarray) -> np.ndarray:

@@ -48,6 +48,7 @@ class LBForaging:
             self.env: Any = package.ForagingEnv(**arguments(task))
         self.foods = np.zeros((0, 2), int)  # where food was at the start
         self.loading = np.zeros(task.players, bool)
+        self._legal = np.ones((self.spec.agents, self.spec.actions), bool)
 
     def reset(self, seed: int) -> Observation:
         """Start as a new environment does; the package would avoid the cells where players stood before."""
@@ -68,7 +69,7 @@ class LBForaging:
         cleared = left == 0
         return outcome(
             self._observation(local),
-            sum(reward),
+            float(sum(reward)),
             terminated=cleared,
             truncated=over and not cleared,
             metrics={"collected": (len(self.foods) - left) / max(len(self.foods), 1)},
@@ -91,7 +92,7 @@ class LBForaging:
         self.env.close()
 
     def _observation(self, local: tuple[np.ndarray, ...]) -> Observation:
-        return observation(np.stack(local), np.ones((self.spec.agents, self.spec.actions), bool))
+        return observation(np.stack(local), self._legal)
 
 
 def make_lbforaging(variant: str) -> LBForaging:
