@@ -42,7 +42,7 @@ TASKS, METHODS = ("lbf", "lbforaging"), ("fups_id", "prism")
 
 def theirs(found: argparse.Namespace) -> None:
     """Their ``run_sequential``, which is stopped between two episodes whenever a measurement begins or ends."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
     import yaml
 
     source = found.checkout / "src"

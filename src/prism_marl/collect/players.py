@@ -74,7 +74,8 @@ class HostPlayer:
     in_turns = False
 
     def __init__(self, learner: Hosted, acting: NumpyValues, policy: Any, rows: int, keys: Any, steps: Any, mode: Mode):
-        self._acting, self._mode = acting, mode
+        self._acting = acting
+        self._mode: Mode = mode
         self._policy, draws = jax.device_get(_prepared(learner, acting, rows, mode)(policy, keys, steps))
         self._draws, self._rates = draws if draws is not None else (None, None)
         self.memory = acting.memory(len(keys), rows)
