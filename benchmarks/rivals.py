@@ -17,31 +17,17 @@ A ratio is their time / ours of the same turn: above 1, we are faster. Shown are
 """
 
 import argparse
-import dataclasses
 import importlib.util
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+from in_turn import Measured, Side, compare, counts, per_iteration, serve, spent, summary, with_their_network
 
 SCENARIO = "smacv2_5_units"
 WIDTH, EMBED, HYPERNET, LENGTH, BUFFER = 64, 32, 64, 100, 1000
-
-
-class Measured(dict[str, Any]):
-    """Wall and CPU milliseconds of one iteration, and what was counted."""
-
-
-def spent(work: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of wall-clock and of processors."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def theirs(found: argparse.Namespace) -> Callable[[], Measured]:
@@ -147,29 +133,14 @@ def ours(found: argparse.Namespace) -> Callable[[], Measured]:
 def our_trainer(found: argparse.Namespace) -> Any:
     """A trainer with their sizes; ``--network theirs`` leaves out the two hidden layers that only ours has."""
     from prism_marl.experiment.presets import preset
-    from prism_marl.learners.qmix import QMixLearner
-    from prism_marl.networks.recurrent import RecurrentAgent
     from prism_marl.training.build import make_trainer
-
-    class Shallow(RecurrentAgent):
-        def _after(self, h: Any, identity: Any) -> Any:
-            return self.fc4(h, identity)
-
-    class ShallowLearner(QMixLearner):
-        def build_agent(self, key: Any) -> Any:
-            agent = super().build_agent(key)
-            parts: Any = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
-            return Shallow(**parts | {"fc2": None, "fc3": None})
 
     experiment = preset(f"jaxmarl/smax-{SCENARIO}", found.method)
     for path, value in our_settings(found).items():
         experiment = experiment.with_option(path, str(value))
     experiment.validate()
     trainer = make_trainer(experiment)
-    if found.network == "theirs":
-        fields = {field.name: getattr(trainer.learner, field.name) for field in dataclasses.fields(QMixLearner)}
-        trainer = dataclasses.replace(trainer, learner=ShallowLearner(**fields))
-    return trainer
+    return with_their_network(trainer) if found.network == "theirs" else trainer
 
 
 def our_settings(found: argparse.Namespace) -> dict[str, Any]:
@@ -185,89 +156,6 @@ def our_settings(found: argparse.Namespace) -> dict[str, Any]:
         "learner.last_action": "false",
         "network.width": WIDTH,
     }
-
-
-def counts(state: Any) -> dict[str, int]:
-    return {
-        "iterations": int(state.clock.iteration),
-        "updates": int(state.seeds.state.updates[0]),
-        "steps": int(state.seeds.steps[0]),
-    }
-
-
-def per_iteration(wall: float, cpu: float, iterations: int, updates: int) -> Measured:
-    return Measured(
-        wall_ms=round(1000 * wall / iterations, 3),
-        cpu_ms=round(1000 * cpu / iterations, 3),
-        iterations=iterations,
-        updates=updates,
-    )
-
-
-class Side:
-    """One code base in a process of its own, which measures when it is asked to."""
-
-    def __init__(self, name: str, found: argparse.Namespace):
-        self.name = name
-        root = Path(__file__).resolve().parents[1] if found.ours is None else found.ours.resolve()
-        paths = [str(root / "src"), str(found.checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "WANDB_MODE": "disabled"}
-        command = [str(found.python), "-P", str(Path(__file__).resolve()), *sys.argv[1:], "--side", name]
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.answer()
-
-    def measure(self) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        return {"side": self.name} | self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        """The next row; their own prints are passed over."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        sys.exit(f"the process of '{self.name}' ended; what it said is above")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-
-def serve(measure: Callable[[], Measured]) -> None:
-    """Answer every line of the input by a measurement."""
-    print("{}", flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(measure()), flush=True)
-
-
-def compare(found: argparse.Namespace) -> list[dict[str, Any]]:
-    sides = [Side(name, found) for name in ("theirs", "ours")]
-    rows = []
-    try:
-        for turn in range(found.rounds):
-            for side in sides:
-                rows.append({"turn": turn} | side.measure())
-                print(json.dumps(rows[-1]), flush=True)
-    finally:
-        for side in sides:
-            side.close()
-    return rows
-
-
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Ratios of the same turn."""
-    found: dict[str, Any] = {}
-    for name in ("wall_ms", "cpu_ms"):
-        values = {side: [row[name] for row in rows if row["side"] == side] for side in ("theirs", "ours")}
-        ratios = [old / new for old, new in zip(values["theirs"], values["ours"], strict=True)]
-        found |= {f"{side}_{name}": round(median(values[side]), 2) for side in values}
-        found[f"{name[:-3]}_ratio"] = [round(value, 3) for value in (median(ratios), min(ratios), max(ratios))]
-    return found
 
 
 def main() -> None:
@@ -289,7 +177,9 @@ def main() -> None:
     if found.side:
         serve({"theirs": theirs, "ours": ours}[found.side](found))
         return
-    rows = compare(found)
+    root = Path(__file__).resolve().parents[1] if found.ours is None else found.ours.resolve()
+    paths = [root / "src", found.checkout]
+    rows = compare([Side(name, found.python, __file__, paths) for name in ("theirs", "ours")], found.rounds)
     settings = {name: getattr(found, name) for name in ("rival", "method", "network", "envs", "updates", "batch")}
     rows.append({"table": "rivals"} | settings | summary(rows))
     print(json.dumps(rows[-1]))

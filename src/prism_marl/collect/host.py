@@ -25,10 +25,10 @@ from prism_marl.collect.host_rows import (
     play_on,
     step_in_turns,
 )
-from prism_marl.collect.players import DevicePlayer, NumpyPlayer, Player, fresh_memory
+from prism_marl.collect.players import DevicePlayer, HostPlayer, NumpyPlayer, Player, fresh_memory
 from prism_marl.collect.visits import visiting_key, whole_template
 from prism_marl.envs.base import RowsEnv
-from prism_marl.learners.base import Clock, Learner, Mode, Trajectory
+from prism_marl.learners.base import Clock, Hosted, Learner, Mode, Trajectory
 from prism_marl.learners.log import GIVEN
 from prism_marl.scene import Scene
 from prism_marl.types import Observation
@@ -135,6 +135,10 @@ class HostCollector:
         act = learner.numpy()
         if act is not None:
             return NumpyPlayer(act, policy, noise, mode)
+        if learner.collection.unit == "episodes" and isinstance(learner, Hosted):
+            acting = learner.on_host(rows)
+            if acting is not None:
+                return HostPlayer(learner, acting, policy, rows, keys, steps, mode)
         memory = fresh_memory(learner, policy, rows) if memory is None else memory
         return DevicePlayer(learner, policy, memory, keys, steps, mode)
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from prism_marl.collect.host_rows import by_seed
 from prism_marl.collect.players import Player
 from prism_marl.envs.base import RowsEnv, lost_rows
 from prism_marl.learners.base import Trajectory
@@ -41,6 +40,7 @@ class HostEpisodes:
         )
         self.finite = {name: np.ones(shape, bool) for name in GIVEN}
         self.record = None if template is None else _empty(template, shape)
+        self._extras = bool(jax.tree.leaves(self.record.extras)) if self.record else False
         played = np.flatnonzero(self.alive)
         env.reset(played, starts.reshape(-1)[played])
         self._see(env.observe(), self.alive)
@@ -57,7 +57,9 @@ class HostEpisodes:
         if self.record is not None:
             self._record_obs(self.clock)
             self.record.action[:, self.clock], self.record.valid[:, self.clock] = action, alive
-            jax.tree.map(lambda held, new: held.__setitem__((slice(None), self.clock), new), self.record.extras, extras)
+            if self._extras:
+                now = (slice(None), self.clock)
+                jax.tree.map(lambda held, new: held.__setitem__(now, new), self.record.extras, extras)
         step = self.env.step(action.reshape(-1, *action.shape[2:]))
         reward = np.where(alive, step.reward.reshape(alive.shape), 0).astype(np.float32)
         flags = {name: alive & getattr(step, name).reshape(alive.shape) for name in ("terminated", "truncated")}
@@ -75,8 +77,10 @@ class HostEpisodes:
             values[alive] = step.metrics[name].reshape(alive.shape)[alive]
         self.finite["reward"] &= np.isfinite(reward)
         self._see(step.obs, alive)
-        for index in np.argwhere(alive & lost_rows(self.env).reshape(alive.shape)).tolist():
-            self._drop((index[0], index[1]))
+        lost = lost_rows(self.env)
+        if lost.any():
+            for index in np.argwhere(alive & lost.reshape(alive.shape)).tolist():
+                self._drop((index[0], index[1]))
         self.alive = alive & ~flags["terminated"] & ~flags["truncated"]
         self.clock += 1
 
@@ -95,10 +99,12 @@ class HostEpisodes:
         self.ended.length[index], self.ended.lost[index] = 0, True
 
     def _see(self, obs: Observation, rows: np.ndarray) -> None:
-        for held, new in zip(self.obs, by_seed(obs, self.width), strict=True):
-            held[rows] = new[rows]
-        finite = np.isfinite(self.obs.local).all(axis=(-2, -1)) & np.isfinite(self.obs.state).all(axis=-1)
-        self.finite["observation"] &= finite
+        for held, new in zip(self.obs, obs, strict=True):
+            which = rows.reshape(*rows.shape, *[1] * (held.ndim - 2))
+            np.copyto(held, np.reshape(new, held.shape), casting="unsafe", where=which)
+        local, state = np.isfinite(self.obs.local), np.isfinite(self.obs.state)
+        if not (local.all() and state.all()):
+            self.finite["observation"] &= local.all(axis=(-2, -1)) & state.all(axis=-1)
 
     def _record_obs(self, slot: int) -> None:
         assert self.record is not None

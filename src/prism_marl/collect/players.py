@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_marl.learners.base import Learner, Mode, NumpyPolicy
+from prism_marl.learners.base import Hosted, Learner, Mode, NumpyPolicy
+from prism_marl.learners.numpy_values import HostMemory, NumpyValues
 from prism_marl.learners.seeds import map_seeds
 from prism_marl.types import Observation
 
@@ -65,6 +66,43 @@ class DevicePlayer:
 
     def forget(self, over: np.ndarray) -> None:
         self.memory = self._programs[1](self._fixed[0], self.memory, over)
+
+
+class HostPlayer:
+    """Plays with a policy that remembers, on the host. Random numbers of all steps are computed beforehand."""
+
+    in_turns = False
+
+    def __init__(self, learner: Hosted, acting: NumpyValues, policy: Any, rows: int, keys: Any, steps: Any, mode: Mode):
+        self._acting = acting
+        self._mode: Mode = mode
+        self._policy, draws = jax.device_get(_prepared(learner, acting, rows, mode)(policy, keys, steps))
+        self._draws, self._rates = draws if draws is not None else (None, None)
+        self.memory = acting.memory(len(keys), rows)
+
+    def act(self, number: int, seeds: slice, obs: Observation) -> tuple[np.ndarray, Any]:
+        draw = None if self._draws is None else self._draws[:, number]
+        self.memory, action = self._acting.act(self._policy, self.memory, obs, draw, self._rates, self._mode)
+        return action, ()
+
+    def forget(self, over: np.ndarray) -> None:
+        hidden, last = self.memory
+        self.memory = HostMemory(hidden * ~over[:, None, :, None], np.where(over[..., None], -1, last))
+
+
+@functools.lru_cache(maxsize=16)
+def _prepared(learner: Any, acting: NumpyValues, rows: int, mode: Mode) -> Any:
+    """The compiled program that gives matrices, and uniform numbers [n, t, b, a] with rates [n, 1, 1], or None."""
+
+    def draws(key, step):
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(learner.spec.horizon))
+        rate = learner.epsilon(step) if mode == "explore" else jnp.ones(())
+        return acting.draws(keys, rows), rate.reshape(1, 1)
+
+    def prepare(policy, keys, steps):
+        return map_seeds(acting.plain)(policy), None if mode == "greedy" else map_seeds(draws)(keys, steps)
+
+    return jax.jit(prepare)
 
 
 @functools.lru_cache(maxsize=16)

@@ -170,6 +170,19 @@ class Learner(Protocol):
         ...
 
 
+@runtime_checkable
+class Hosted(Protocol):
+    """A learner whose policy remembers and can act on the host all the same."""
+
+    def on_host(self, rows: int) -> Any:
+        """How to act there (``numpy_values.NumpyValues``); None where a compiled program is faster for so many rows."""
+        ...
+
+    def epsilon(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """Rate of exploring at an environment step."""
+        ...
+
+
 @dataclass(frozen=True)
 class Settings(abc.ABC):
     """A learner's settings: a frozen dataclass whose field comments are the help text."""

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from prism_marl.learners.base import Mode
 from prism_marl.learners.inputs import InputBuilder
 from prism_marl.networks.heads import HALF_LOG_TAU
 from prism_marl.networks.mlp import MlpActor
+from prism_marl.sharing.base import RoleLinear
 from prism_marl.sharing.fups import SharedLinear
 from prism_marl.types import EnvSpec
 
@@ -28,13 +29,27 @@ def dense_policy(actor: MlpActor, agents: int) -> DensePolicy:
     identity = jnp.arange(agents) if actor.clusters is None else actor.clusters
     weights, biases = [], []
     for layer in (actor.fc1, actor.fc2, actor.fc3):
-        if isinstance(layer, SharedLinear):
-            weight, bias = layer.weight[None], layer.bias[None]
-        else:
-            weight, bias = layer.dense()[identity], layer.dense_bias()[identity]
-        weights.append(jnp.swapaxes(weight, -1, -2))
-        biases.append(bias[:, None])
+        weight, bias = matrices(layer, identity)
+        weights.append(weight)
+        biases.append(bias)
     return DensePolicy(tuple(weights), tuple(biases))
+
+
+def matrices(layer: RoleLinear, identity: Int[Array, " a"]) -> tuple[Float[Array, "k i o"], Float[Array, "k 1 o"]]:
+    """A layer's matrix and bias of each agent; one of each where it is the same for all."""
+    if isinstance(layer, SharedLinear):
+        weight, bias = layer.weight[None], layer.bias[None]
+    else:
+        weight, bias = layer.dense()[identity], layer.dense_bias()[identity]
+    return jnp.swapaxes(weight, -1, -2), bias[:, None]
+
+
+def times(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """x [n, a, b, i] times matrices [n, a, i, o], plus biases [n, a, 1, o]."""
+    number, agents, rows, _ = x.shape
+    if weight.shape[1] == 1:  # one matrix for all agents: one product instead of one for each
+        x = x.reshape(number, 1, agents * rows, x.shape[-1])
+    return (np.matmul(x, weight) + bias).reshape(number, agents, rows, -1)
 
 
 def act(policy: DensePolicy, x: Float[Array, "b a i"]) -> Float[Array, "b a u"]:
@@ -88,14 +103,10 @@ class NumpyActors:
     def outputs(self, policy: Any, seeds: slice, local: np.ndarray, state: np.ndarray) -> np.ndarray:
         """What the last layer says, [n, b, a, u]."""
         x = self._inputs(local, state)
-        number, agents, rows, _ = x.shape
         last = len(policy.weights) - 1
         for depth, (weights, biases) in enumerate(zip(policy.weights, policy.biases, strict=True)):
-            weight, bias = weights[seeds], biases[seeds]
-            if weight.shape[1] == 1:  # one matrix for all agents: one product instead of one for each
-                x = x.reshape(number, 1, agents * rows, x.shape[-1])
-            x = np.matmul(x, weight) + bias
-            x = (x if depth == last else np.maximum(x, 0)).reshape(number, agents, rows, -1)
+            x = times(x, weights[seeds], biases[seeds])
+            x = x if depth == last else np.maximum(x, 0)
         return np.swapaxes(x, 1, 2)
 
     def _inputs(self, local: np.ndarray, state: np.ndarray) -> np.ndarray:

@@ -118,7 +118,7 @@ def over_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, axis:
     if steps < SHORTEST:
         return part(None)
     capacity = steps + 2  # one slot more than the longest episode has: two of half the time limit fit a row
-    height = _height(number, agents=episodes.action.shape[-1])
+    height = block_height(number, agents=episodes.action.shape[-1])
     slots = jnp.sum(episodes.valid, axis=0) + 1
     row, offset = first_fit(slots, capacity)
     needed = jnp.max(row) + 1
@@ -136,7 +136,7 @@ def over_rows(part: Callable[[Packing | None], Any], episodes: Trajectory, axis:
     return jax.lax.fori_loop(0, rounds, add, nothing)
 
 
-def _height(number: int, agents: int) -> int:
+def block_height(number: int, agents: int) -> int:
     """Rows of a block: a divisor of the number of episodes."""
     divisors = [rows for rows in range(1, number + 1) if number % rows == 0]
     return next((rows for rows in divisors if rows * agents >= INPUTS), number)

@@ -21,6 +21,7 @@ from prism_marl.learners.actions import UNAVAILABLE, explored
 from prism_marl.learners.base import SEEDS, Clock, Collection, Deployment, Mode, Signal, Trajectory
 from prism_marl.learners.episodes import EpisodeStore
 from prism_marl.learners.log import Log
+from prism_marl.learners.numpy_values import NumpyValues, numpy_values
 from prism_marl.learners.packed import Packing, laid_out
 from prism_marl.learners.padding import without_padding
 from prism_marl.learners.regularisation import Balance, regularised
@@ -128,6 +129,10 @@ class ValueLearner(abc.ABC):
 
     def numpy(self) -> None:
         return None
+
+    def on_host(self, rows: int) -> NumpyValues | None:
+        """``act`` in numpy, where that is faster for so many rows; a learner that acts in another way has none."""
+        return numpy_values(self, self._scale, rows) if type(self).act is ValueLearner.act else None
 
     def memory(self, policy: RecurrentAgent, *batch: int) -> Memory:
         agents = self.spec.agents
@@ -268,11 +273,8 @@ class ValueLearner(abc.ABC):
     def read(self, obs: Observation, last: Int[Array, "t b a"]):
         """What agents and the mixer read."""
         local = obs.local.astype(jnp.float32) * self._scale
-        state = (
-            local.reshape(*local.shape[:-2], -1)
-            if self.spec.state_is_joint
-            else obs.state.astype(jnp.float32) * self._scale
-        )
+        joint = self.spec.state_is_joint
+        state = local.reshape(*local.shape[:-2], -1) if joint else obs.state.astype(jnp.float32) * self._scale
         return self.inputs.join(local, last, self.spec.actions), state
 
     def _optimiser(self) -> optax.GradientTransformation:

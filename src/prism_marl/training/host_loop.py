@@ -5,6 +5,7 @@ The device gets one transfer and one program for each collection: store it, make
 before; which policy plays is part of the state, so that numbers depend neither on timing nor on where a run was cut.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ class HostLoop:
         self.warm(state, learn=learn)
         program, acts = self._programs[learn], learn and self._numpy
         self.collector.restore(state.snapshot)
-        seeds, clock, overlap = state.seeds, state.clock, learn and self.overlaps
+        seeds, clock, overlap = released(state.seeds, self.trainer.opened), state.clock, learn and self.overlaps
         steps, iteration = np.array(seeds.steps), int(clock.iteration)
         fresh = self.policy_program(seeds.state) if acts else None
         policy = (state.acting or copied(fresh)) if acts else None
@@ -74,6 +75,7 @@ class HostLoop:
             if waiting is not None:
                 seeds, clock, _ = waiting.result()
         acting = policy if overlap else state.acting
+        seeds = released(seeds, self.trainer.closed)
         return TrainState(seeds, clock, state.prepared, state.refreshed, acting, self.collector.snapshot())
 
     def warm(self, state: TrainState, *, learn: bool) -> None:
@@ -85,11 +87,10 @@ class HostLoop:
         def follow(
             seeds: SeedState, clock: Clock, env: Any, batch: Trajectory, summary: Summary
         ) -> tuple[SeedState, Clock]:
-            seeds, clock = trainer.absorb(trainer.opened(seeds), clock, env, batch, summary, learn=learn)
-            return trainer.closed(seeds), clock
+            return trainer.absorb(seeds, clock, env, batch, summary, learn=learn)
 
-        program = jax.jit(follow, donate_argnums=(0, 1))
-        self._programs[learn] = compile_aside(program.lower(state.seeds, state.clock, *self._shapes(state)))
+        program, seeds = jax.jit(follow, donate_argnums=(0, 1)), jax.eval_shape(trainer.opened, state.seeds)
+        self._programs[learn] = compile_aside(program.lower(seeds, state.clock, *self._shapes(state)))
 
     def playing_policy(self, states: Any) -> Any:
         """The policies of all seeds where they are played."""
@@ -125,6 +126,17 @@ class HostLoop:
         taken: Any = jax.ShapeDtypeStruct((seeds,), jnp.int32)
         flags: Any = dict.fromkeys(GIVEN, jax.ShapeDtypeStruct((seeds,), bool))
         return env, batch._replace(memory=env), Summary(taken, flags)
+
+
+def released(seeds: SeedState, change: Callable[[SeedState], SeedState]) -> SeedState:
+    """The seeds as ``change`` makes them, ``opened`` or ``closed``. That copies a buffer whose axes change, so it is no
+    part of what follows each collection. The old one is given back."""
+    changed = change(seeds)
+    for old, new in zip(jax.tree.leaves(seeds.buffer), jax.tree.leaves(changed.buffer), strict=True):
+        if new is not old and isinstance(old, jax.Array):
+            jax.block_until_ready(new)
+            old.delete()
+    return changed
 
 
 def copied(policy: Any) -> Any:

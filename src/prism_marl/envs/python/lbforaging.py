@@ -48,6 +48,7 @@ class LBForaging:
             self.env: Any = package.ForagingEnv(**arguments(task))
         self.foods = np.zeros((0, 2), int)  # where food was at the start
         self.loading = np.zeros(task.players, bool)
+        self._legal = np.ones((self.spec.agents, self.spec.actions), bool)
 
     def reset(self, seed: int) -> Observation:
         """Start as a new environment does; the package would avoid the cells where players stood before."""
@@ -60,16 +61,18 @@ class LBForaging:
 
     def step(self, action: np.ndarray) -> Step:
         """One team reward. Only an empty field terminates; the package reports the time limit as termination, too."""
-        beside = [self.env.adjacent_food(*player.position) > 0 for player in self.env.players]
-        self.loading = np.array(beside) & (action == LOAD)
-        local, reward, over, _, _ = self.env.step(action.tolist())
-        cleared = not self.env.field.any()
+        chosen = action.tolist()
+        pairs = zip(chosen, self.env.players, strict=True)
+        self.loading = np.array([a == LOAD and self.env.adjacent_food(*p.position) > 0 for a, p in pairs])
+        local, reward, over, _, _ = self.env.step(chosen)
+        left = np.count_nonzero(self.env.field)
+        cleared = left == 0
         return outcome(
             self._observation(local),
-            sum(reward),
+            float(sum(reward)),
             terminated=cleared,
             truncated=over and not cleared,
-            metrics={"collected": self._collected()},
+            metrics={"collected": (len(self.foods) - left) / max(len(self.foods), 1)},
             agent_reward=np.asarray(reward) if self.twin.own else None,
         )
 
@@ -88,11 +91,8 @@ class LBForaging:
     def close(self) -> None:
         self.env.close()
 
-    def _collected(self) -> float:
-        return (len(self.foods) - np.count_nonzero(self.env.field)) / max(len(self.foods), 1)
-
     def _observation(self, local: tuple[np.ndarray, ...]) -> Observation:
-        return observation(np.stack(local), np.ones((self.spec.agents, self.spec.actions), bool))
+        return observation(np.stack(local), self._legal)
 
 
 def make_lbforaging(variant: str) -> LBForaging:
