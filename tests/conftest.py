@@ -4,6 +4,7 @@ Tests compile many small programs and run each a few times, so XLA's optimisatio
 """
 
 import ctypes
+import fcntl
 import gc
 import os
 import shutil
@@ -11,9 +12,13 @@ import tempfile
 import threading
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from jaxtyping import install_import_hook
+
+if TYPE_CHECKING:
+    from prism_marl.experiment.experiment import Experiment
 
 install_import_hook(("prism_marl.sharing", "prism_marl.networks", "prism_marl.learners"), "beartype.beartype")
 
@@ -24,12 +29,14 @@ _made: list[str] = []
 
 
 def pytest_configure():
-    """Workers of one run, and the processes that tests start, share the cache; it is never the user's own."""
+    """Workers of one run, and the processes that tests start, share the cache; it is never the user's own. Workers also
+    share the runs that many tests only read."""
     if "PRISM_MARL_TESTS" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="prism-marl-tests-")
-        _made.append(folder)
+        made = tempfile.mkdtemp(prefix="prism-marl-tests-")
+        _made.append(made)
+        folder = str(Path(made, "cache"))
         os.environ |= {
-            "PRISM_MARL_TESTS": "1",
+            "PRISM_MARL_TESTS": made,
             "PRISM_MARL_CACHE": folder,
             "JAX_COMPILATION_CACHE_DIR": folder,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
@@ -112,18 +119,27 @@ def _give_back() -> None:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Path:
+def trained() -> Path:
     """The folder of a small finished run, made once. Nobody may change it."""
-    from prism_marl.runs import runner
     from tiny import foraging
 
-    return runner.run(foraging(), tmp_path_factory.mktemp("trained") / "run")
+    return made_once("trained", foraging())
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory) -> Path:
+def undisturbed() -> Path:
     """The folder of the run that others interrupt, kill or spread, made once. Nobody may change it."""
-    from prism_marl.runs import runner
     from tiny import long_roles
 
-    return runner.run(long_roles(), tmp_path_factory.mktemp("undisturbed") / "run")
+    return made_once("undisturbed", long_roles())
+
+
+def made_once(name: str, experiment: "Experiment") -> Path:
+    """The folder of a run that the worker makes who needs it first; another one that needs it meanwhile waits."""
+    from prism_marl.runs import runner
+
+    folder = Path(os.environ["PRISM_MARL_TESTS"], "runs", name)
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return folder if (folder / "done").exists() else runner.run(experiment, folder)
