@@ -25,12 +25,20 @@ install_import_hook(("prism_marl.sharing", "prism_marl.networks", "prism_marl.le
 QUICKLY = (
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_opt_preset=FAST_COMPILE"
 )
+LONG = (  # files that take over ten seconds, longest first
+    "training/test_matrix", "training/test_matd3_on_rows", "test_attacks", "sharing/test_ceilings", "test_runner",
+    "test_examples", "learners/test_qmix", "sharing/test_registry", "test_deploy_page", "learners/test_matd3",
+    "test_going_on", "test_pages", "sharing/test_specialisation", "sharing/test_hooks", "training/test_matd3_compiled",
+    "test_checkpoint", "learners/test_mappo", "sharing/test_products", "envs/test_smacv2", "envs/test_adapters",
+    "training/test_on_policy", "training/test_recurrent_steps", "test_check_learner", "sharing/test_layers",
+)  # fmt: skip
 _made: list[str] = []
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Workers of one run, and the processes that tests start, share the cache; it is never the user's own. Workers also
     share the runs that many tests only read."""
+    config.option.loadscopereorder = False  # files begin in the order of collection, not by their number of tests
     if "PRISM_MARL_TESTS" not in os.environ:
         made = tempfile.mkdtemp(prefix="prism-marl-tests-")
         _made.append(made)
@@ -47,6 +55,12 @@ def pytest_configure():
         # Halves compiling again. XLA ends the process at a flag that it does not know, so only where it is known.
         if version("jaxlib").startswith("0.10."):
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
+
+
+def pytest_collection_modifyitems(items):
+    """Long files begin first: one that began last would keep one worker busy alone."""
+    places = {f"tests/{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
 
 
 def pytest_collection_finish():
