@@ -4,6 +4,7 @@ Tests compile many small programs and run each a few times, so XLA's optimisatio
 """
 
 import ctypes
+import fcntl
 import gc
 import os
 import shutil
@@ -11,25 +12,39 @@ import tempfile
 import threading
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from jaxtyping import install_import_hook
+
+if TYPE_CHECKING:
+    from prism_marl.experiment.experiment import Experiment
 
 install_import_hook(("prism_marl.sharing", "prism_marl.networks", "prism_marl.learners"), "beartype.beartype")
 
 QUICKLY = (
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_opt_preset=FAST_COMPILE"
 )
+LONG = (  # files that take over ten seconds, longest first
+    "training/test_matrix", "training/test_matd3_on_rows", "test_attacks", "sharing/test_ceilings", "test_runner",
+    "test_examples", "learners/test_qmix", "sharing/test_registry", "test_deploy_page", "learners/test_matd3",
+    "test_going_on", "test_pages", "sharing/test_specialisation", "sharing/test_hooks", "training/test_matd3_compiled",
+    "test_checkpoint", "learners/test_mappo", "sharing/test_products", "envs/test_smacv2", "envs/test_adapters",
+    "training/test_on_policy", "training/test_recurrent_steps", "test_check_learner", "sharing/test_layers",
+)  # fmt: skip
 _made: list[str] = []
 
 
-def pytest_configure():
-    """Workers of one run, and the processes that tests start, share the cache; it is never the user's own."""
+def pytest_configure(config):
+    """Workers of one run, and the processes that tests start, share the cache; it is never the user's own. Workers also
+    share the runs that many tests only read."""
+    config.option.loadscopereorder = False  # files begin in the order of collection, not by their number of tests
     if "PRISM_MARL_TESTS" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="prism-marl-tests-")
-        _made.append(folder)
+        made = tempfile.mkdtemp(prefix="prism-marl-tests-")
+        _made.append(made)
+        folder = str(Path(made, "cache"))
         os.environ |= {
-            "PRISM_MARL_TESTS": "1",
+            "PRISM_MARL_TESTS": made,
             "PRISM_MARL_CACHE": folder,
             "JAX_COMPILATION_CACHE_DIR": folder,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
@@ -40,6 +55,12 @@ def pytest_configure():
         # Halves compiling again. XLA ends the process at a flag that it does not know, so only where it is known.
         if version("jaxlib").startswith("0.10."):
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}".strip()
+
+
+def pytest_collection_modifyitems(items):
+    """Long files begin first: one that began last would keep one worker busy alone."""
+    places = {f"tests/{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
 
 
 def pytest_collection_finish():
@@ -85,6 +106,22 @@ def one_context():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def straight_random_numbers():
+    """On a CPU each draw of random bits is a loop of several kernels, made anew wherever it stands, and a training has
+    dozens of draws. Straight code is one kernel with the same bits and compiles faster. Where JAX has no such form,
+    nothing is changed."""
+    from jax._src.interpreters import mlir
+
+    try:
+        from jax._src.random import threefry2x32 as generator
+
+        draw, straight = generator.threefry2x32_p, generator._threefry2x32_lowering_rule
+    except (ImportError, AttributeError):
+        return
+    mlir.register_lowering(draw, straight, platform="cpu", inline=False)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Compiled programs pile up over hundreds of tests; let go of them now and then, the folder still has them."""
@@ -112,18 +149,27 @@ def _give_back() -> None:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Path:
+def trained() -> Path:
     """The folder of a small finished run, made once. Nobody may change it."""
-    from prism_marl.runs import runner
     from tiny import foraging
 
-    return runner.run(foraging(), tmp_path_factory.mktemp("trained") / "run")
+    return made_once("trained", foraging())
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory) -> Path:
+def undisturbed() -> Path:
     """The folder of the run that others interrupt, kill or spread, made once. Nobody may change it."""
-    from prism_marl.runs import runner
     from tiny import long_roles
 
-    return runner.run(long_roles(), tmp_path_factory.mktemp("undisturbed") / "run")
+    return made_once("undisturbed", long_roles())
+
+
+def made_once(name: str, experiment: "Experiment") -> Path:
+    """The folder of a run that the worker makes who needs it first; another one that needs it meanwhile waits."""
+    from prism_marl.runs import runner
+
+    folder = Path(os.environ["PRISM_MARL_TESTS"], "runs", name)
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return folder if (folder / "done").exists() else runner.run(experiment, folder)
