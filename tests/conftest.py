@@ -106,22 +106,6 @@ def one_context():
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
-def straight_random_numbers():
-    """On a CPU each draw of random bits is a loop of several kernels, made anew wherever it stands, and a training has
-    dozens of draws. Straight code is one kernel with the same bits and compiles faster. Where JAX has no such form,
-    nothing is changed."""
-    from jax._src.interpreters import mlir
-
-    try:
-        from jax._src.random import threefry2x32 as generator
-
-        draw, straight = generator.threefry2x32_p, generator._threefry2x32_lowering_rule
-    except (ImportError, AttributeError):
-        return
-    mlir.register_lowering(draw, straight, platform="cpu", inline=False)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Compiled programs pile up over hundreds of tests; let go of them now and then, the folder still has them."""
