@@ -714,6 +714,22 @@ def test_a_cache_has_a_bound_and_deletes_only_its_own(tmp_path, monkeypatch, cap
         cache_limit()
 
 
+def test_a_cache_is_looked_through_only_when_it_may_be_full(tmp_path, monkeypatch):
+    looks, files = [], Cache.files
+    monkeypatch.setattr(Cache, "files", lambda cache: looks.append(found := files(cache)) or found)
+    one, other = Cache(tmp_path, limit=40_000), Cache(tmp_path, limit=40_000)
+    for number in range(60):  # two processes in turns
+        (one, other)[number % 2].write(f"key-{number}", bytes(1_000))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 40_000
+    assert len(list(tmp_path.iterdir())) > 30  # full, and no emptier than it must be
+    before = len(looks)
+    assert before < 60
+    roomy = Cache(tmp_path)
+    for number in range(60):
+        roomy.write(f"key-{number}", bytes(1_000))
+    assert len(looks) == before + 1
+
+
 def test_a_figure_that_is_interrupted_leaves_the_old_one(tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 

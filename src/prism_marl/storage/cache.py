@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prism_marl.errors import UserError
@@ -19,6 +19,7 @@ SEAL = len(MAGIC) + hashlib.sha256().digest_size  # bytes before the content
 SUFFIX = ".kept"
 LARGEST_FILE = 2**30  # bytes; a larger program is not kept
 LIMIT = 1024  # MiB of each folder, unless the variable below says otherwise
+WRITERS = 8  # processes that may fill a folder at the same time without going beyond its limit
 LIMIT_VARIABLE = "PRISM_MARL_CACHE_LIMIT"
 
 
@@ -36,6 +37,9 @@ class Cache:
 
     folder: Path
     limit: int = LIMIT * 2**20  # bytes
+    room: list[int] = field(  # bytes that can be written before the folder, which others fill too, is looked at again
+        default_factory=lambda: [0], repr=False, compare=False
+    )
 
     def read(self, key: str) -> bytes | None:
         """What was kept under a key; None if there is nothing that can be trusted to be that."""
@@ -58,7 +62,9 @@ class Cache:
             write_atomically(self.path(key), sealed(key, content) + content)
         except UserError:
             return
-        self.shrink(self.limit)
+        self.room[0] -= SEAL + len(content)
+        if self.room[0] < 0:  # a look at thousands of files takes longer than writing one
+            self.shrink(self.limit)
 
     def path(self, key: str) -> Path:
         return self.folder / f"{key}{SUFFIX}"
@@ -85,6 +91,7 @@ class Cache:
                 if _is_ours(path):
                     path.unlink()
                     held, gone = held - size, gone + 1
+        self.room[0] = (limit - held) // WRITERS
         return gone
 
 
