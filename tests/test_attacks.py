@@ -635,7 +635,8 @@ def test_a_path_that_looks_like_markup_is_shown_as_it_is(tmp_path, monkeypatch, 
     with ProgressBar(10, "[/x] title") as bar:
         bar.progress(1, 1.0, "[/y]")
         bar.note("done: base[/x]")
-    fields = {"run.seeds": "1", "run.steps": "10", "run.eval_every": "10", "network.width": "4", "learner.batch": "2"}
+    fields = {"run.seeds": "1", "run.steps": "10", "run.eval_every": "10", "run.measures": "0"}
+    fields |= {"network.width": "4", "learner.batch": "2", "learner.embed": "4", "learner.hypernet": "4"}
     words = [word for name, value in fields.items() for word in (f"--{name}", value)]
     assert cli.main(["train", "roles/2", "--sharing", "fups", *words, "--out", "base[/x]"]) == 0
     assert "done: base[/x]" in capsys.readouterr().err.replace("\n", "")
